@@ -1,0 +1,211 @@
+"""The user's problem: two functions, a box, and how much slower the slow one is."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from tcsaea_torch.errors import InvalidInputError
+from tcsaea_torch.types import Float, Objective, Tensor
+from tcsaea_torch.validation import (
+    as_scalar,
+    check_bool,
+    check_bounds,
+    check_callable,
+    check_choice,
+    check_int,
+    check_names,
+    check_real,
+    check_vector,
+    describe,
+)
+
+DIRECTIONS = ("minimize", "maximize")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Problem:
+    """Two objectives of one design, one fast to evaluate and one slow.
+
+    Example:
+        >>> problem = Problem(
+        ...     fast=lambda x: float((x**2).sum()),
+        ...     slow=lambda x: float(((x - 1) ** 2).sum()),
+        ...     bounds=[[0.0, 0.0], [1.0, 2.0]],
+        ...     tau=5,
+        ... )
+        >>> problem.d
+        2
+
+    Raises:
+        InvalidInputError: If an argument is not as described below.
+    """
+
+    fast: Callable[[Any], Any]
+    """The fast objective, of one point or of many (see `vectorized`)."""
+    slow: Callable[[Any], Any]
+    """The slow objective."""
+    bounds: Any
+    """`2 x d`: the lower row, then the upper row. Equal bounds fix a parameter."""
+    tau: float
+    """How many fast evaluations take the time of one slow one; real, >= 1."""
+    names: Sequence[str] | None = None
+    """A name for each dimension; x0, x1, ... by default."""
+    integers: Sequence[int] = ()
+    """Dimensions that take integers only; their bounds must be integers."""
+    directions: Sequence[str] = ("minimize", "minimize")
+    """"minimize" or "maximize" for (fast, slow). Users see their own signs everywhere."""
+    vectorized: bool = False
+    """False: the functions get one point, a numpy float64 array `d`, and return a number.
+    True: they get a torch tensor `n x d` on the run's device and return n values."""
+    ref_point: Any = None
+    """Reference point of the hypervolume in the user's units; None: taken from the
+    initial design."""
+
+    def __post_init__(self) -> None:
+        def set_field(name: str, value: object) -> None:
+            object.__setattr__(self, name, value)  # the normalised form of what was given
+
+        check_callable("fast", self.fast)
+        check_callable("slow", self.slow)
+        set_field("bounds", check_bounds(self.bounds))
+        set_field("tau", check_real("tau", self.tau, minimum=1.0))
+        set_field("names", check_names("names", self.names, length=self.d))
+        set_field("integers", self._check_integers())
+        set_field("directions", self._check_directions())
+        set_field("vectorized", check_bool("vectorized", self.vectorized))
+        if self.ref_point is not None:
+            ref_point = check_vector("ref_point", self.ref_point, length=2)
+            if not ref_point.isfinite().all():
+                raise InvalidInputError(f"ref_point must be finite, got {ref_point.tolist()}")
+            set_field("ref_point", ref_point)
+
+    def _check_integers(self) -> tuple[int, ...]:
+        if isinstance(self.integers, str) or not isinstance(self.integers, Sequence):
+            raise InvalidInputError(
+                f"integers must be a sequence of dimensions, got {describe(self.integers)}"
+            )
+        checked = []
+        for i in self.integers:
+            k = check_int("integers", i, minimum=0)
+            if k >= self.d:
+                raise InvalidInputError(f"integers must be dimensions below {self.d}, got {k}")
+            low, high = self.bounds[:, k].tolist()
+            if low != round(low) or high != round(high):
+                raise InvalidInputError(
+                    f"bounds must be integers in integer dimension {k}, got ({low}, {high})"
+                )
+            checked.append(k)
+        return tuple(sorted(set(checked)))
+
+    def _check_directions(self) -> tuple[str, ...]:
+        if isinstance(self.directions, str) or len(self.directions) != 2:
+            raise InvalidInputError(
+                "directions must be a pair such as ('minimize', 'maximize'), "
+                f"got {describe(self.directions)}"
+            )
+        return tuple(check_choice("directions", value, DIRECTIONS) for value in self.directions)
+
+    @property
+    def d(self) -> int:
+        """Number of dimensions of the design space."""
+        return self.bounds.shape[1]
+
+    @cached_property
+    def signs(self) -> Float[Tensor, "2"]:
+        """Factors that turn the user's values into minimised ones, and back."""
+        return torch.tensor(
+            [1.0 if way == "minimize" else -1.0 for way in self.directions], dtype=torch.float64
+        )
+
+    @cached_property
+    def grid(self) -> Float[Tensor, " d"] | None:
+        """Steps per dimension in the unit cube: inf if continuous, 0 if fixed.
+
+        None where every dimension is continuous, the usual case.
+        """
+        span = self.bounds[1] - self.bounds[0]
+        steps = torch.full_like(span, torch.inf)
+        steps[list(self.integers)] = span[list(self.integers)]
+        steps[span == 0] = 0.0
+        return None if steps.isinf().all() else steps
+
+    def from_unit(self, U: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
+        """Map the unit cube onto the user's box, in float64 and exactly at the bounds.
+
+        Integer dimensions are rounded, and no rounding error leaves the box.
+        """
+        low, high = self.bounds.to(U.device)
+        X = low.lerp(high, U.double())
+        if self.integers:
+            k = list(self.integers)
+            X[..., k] = X[..., k].round()
+        return X.clamp(low, high)
+
+    def to_unit(self, X: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
+        """Map the user's box onto the unit cube; fixed dimensions become 0."""
+        low, high = self.bounds.to(X)
+        span = high - low
+        return torch.where(span > 0, (X - low) / torch.where(span > 0, span, 1.0), 0.0)
+
+    def evaluate_objective(self, objective: Objective, X: Float[Tensor, "n d"]) -> list[Any]:
+        """Call one objective on points in user's units and return what it gave, per point.
+
+        Nothing is checked here: what may have gone wrong is for the caller to judge,
+        point by point, with `check_value`.
+
+        Args:
+            objective: Which function to call.
+            X: Points in user's units.
+        """
+        function = self.fast if objective is Objective.FAST else self.slow
+        if not self.vectorized:
+            return [function(x) for x in X.cpu().double().numpy()]
+        values = function(X)
+        if isinstance(values, Tensor):
+            values = values.detach().cpu().double()
+        try:
+            array = np.asarray(values, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise InvalidInputError(
+                f"{objective} must return {len(X)} numbers for {len(X)} points, "
+                f"got {describe(values)}"
+            ) from error
+        if array.shape not in ((len(X),), (len(X), 1)):
+            raise InvalidInputError(
+                f"{objective} must return {len(X)} values for {len(X)} points, "
+                f"got shape {array.shape}"
+            )
+        return array.reshape(-1).tolist()
+
+
+def check_value(objective: Objective, value: Any) -> float:
+    """Return what an objective gave as a finite float.
+
+    Raises:
+        InvalidInputError: If it is not one finite real number.
+    """
+    number = as_scalar(value)
+    if number is None:
+        raise InvalidInputError(f"{objective} must be one real number, got {describe(value)}")
+    return check_real(str(objective), number)
+
+
+def snap(
+    U: Float[Tensor, "*batch d"], grid: Float[Tensor, " d"] | None
+) -> Float[Tensor, "*batch d"]:
+    """Move points of the unit cube to where they will be run.
+
+    Args:
+        U: Points in the unit cube.
+        grid: `Problem.grid`: steps per dimension, inf if continuous, 0 if fixed.
+    """
+    if grid is None:
+        return U
+    steps = grid.to(U)
+    finite = torch.where(steps.isinf(), 1.0, steps)
+    stepped = (U * finite).round() / finite.clamp_min(1.0)
+    return torch.where(steps.isinf(), U, stepped)

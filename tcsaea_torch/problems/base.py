@@ -1,0 +1,56 @@
+"""What every benchmark problem offers, and the register of their names."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tcsaea_torch.problem import Problem
+from tcsaea_torch.types import Float, Tensor
+from tcsaea_torch.validation import check_choice
+
+
+class TestProblem(Problem):
+    """A `Problem` that can also evaluate both objectives and knows its reference point."""
+
+    __test__ = False  # not a test class, whatever pytest reads in the name
+
+    def evaluate(self, X: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch n 2"]:
+        """Return both objectives (fast, slow) at points in user's units."""
+        flat = X.reshape(-1, self.d)
+        if self.vectorized:
+            columns = [torch.as_tensor(f(flat)).to(X).reshape(-1) for f in (self.fast, self.slow)]
+        else:
+            rows = flat.cpu().double().numpy()
+            columns = [X.new_tensor([float(f(x)) for x in rows]) for f in (self.fast, self.slow)]
+        return torch.stack(columns, dim=-1).reshape(*X.shape[:-1], 2)
+
+    def pareto_front(self, n: int) -> Float[Tensor, "k 2"]:
+        """Return about n points of the exact Pareto front, in user's units."""
+        raise AttributeError(f"the Pareto front of {type(self).__name__} is not known")
+
+
+_FACTORIES: dict[str, Callable[..., TestProblem]] = {}
+
+
+def register(name: str, factory: Callable[..., TestProblem]) -> None:
+    """Add a problem under a name; `factory(**options)` must accept `tau`."""
+    _FACTORIES[name] = factory
+
+
+def names() -> tuple[str, ...]:
+    """Return the names that `get` knows, sorted."""
+    return tuple(sorted(_FACTORIES))
+
+
+def get(name: str, **options: Any) -> TestProblem:
+    """Make the problem of this name.
+
+    Args:
+        name: One of `names()`.
+        **options: Passed on to the problem, such as `tau`.
+
+    Raises:
+        InvalidInputError: If the name is unknown; the nearest one is suggested.
+    """
+    return _FACTORIES[check_choice("problem", name, _FACTORIES)](**options)

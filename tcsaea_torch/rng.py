@@ -1,0 +1,100 @@
+"""Counter-based random numbers: no generator, no state, the same on every device.
+
+A number is a hash of (seed, name, step, index). So a run draws the same numbers
+alone or within any batch, on the CPU or on CUDA, and a resumed run needs nothing
+but its seed. The hash is SplitMix64 [Steele2014], written in wrapping int64 tensor
+operations.
+
+[Steele2014] G. L. Steele, D. Lea, C. H. Flood. Fast splittable pseudorandom number
+generators. OOPSLA 2014.
+"""
+
+import hashlib
+import math
+from collections.abc import Sequence
+
+import torch
+
+from tcsaea_torch.types import Bool, Float, Int, Tensor
+
+
+def _signed(value: int) -> int:
+    """Return the int64 with the bits of an unsigned 64-bit integer."""
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+_GOLDEN = _signed(0x9E3779B97F4A7C15)
+_MIX_1 = _signed(0xBF58476D1CE4E5B9)
+_MIX_2 = _signed(0x94D049BB133111EB)
+
+
+def _shift_right(x: Tensor, k: int) -> Tensor:
+    """Shift logically: torch's >> on int64 copies the sign bit, so mask it away."""
+    return (x >> k) & ((1 << (64 - k)) - 1)
+
+
+def mix64(x: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
+    """Apply SplitMix64's finaliser, a bijection of the 64-bit integers."""
+    x = (x ^ _shift_right(x, 30)) * _MIX_1
+    x = (x ^ _shift_right(x, 27)) * _MIX_2
+    return x ^ _shift_right(x, 31)
+
+
+def _name_key(name: str) -> int:
+    digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
+    return _signed(int.from_bytes(digest, "little"))
+
+
+def uniforms(
+    seeds: Int[Tensor, " b"],
+    name: str,
+    step: int,
+    shape: Sequence[int],
+    *,
+    dtype: torch.dtype = torch.float64,
+) -> Float[Tensor, "b *shape"]:
+    """Draw numbers uniform in the open interval (0, 1).
+
+    Args:
+        seeds: One seed for each batch member; the numbers lie on its device.
+        name: What they are for; different names give independent streams.
+        step: Counter of the calls with this name.
+        shape: Shape for one batch member.
+        dtype: torch.float64 (52 random bits) or torch.float32 (23 bits).
+
+    Returns:
+        `b x *shape` numbers; member i depends on `seeds[i]`, `name`, `step` and the
+        position within `shape` only.
+    """
+    key = mix64(seeds * _GOLDEN + _name_key(name))
+    key = mix64(key + _signed((step * 0x9E3779B97F4A7C15 + 1) & ((1 << 64) - 1)))
+    index = torch.arange(1, math.prod(shape) + 1, device=seeds.device) * _GOLDEN
+    bits = mix64(key.unsqueeze(-1) + index)
+    n_bits = 52 if dtype == torch.float64 else 23
+    # The half keeps 0 and 1 out, exactly representable with one bit to spare.
+    values = (_shift_right(bits, 64 - n_bits).to(dtype) + 0.5) * 2.0**-n_bits
+    return values.reshape(len(seeds), *shape)
+
+
+def latin_hypercube(
+    u: Float[Tensor, "*batch n d"],
+    jitter: Float[Tensor, "*batch n d"],
+    alive: Bool[Tensor, "*batch n"] | None = None,
+) -> Float[Tensor, "*batch n d"]:
+    """Make a random Latin hypercube in the unit cube.
+
+    Args:
+        u: Uniform numbers whose order gives the permutation of each column.
+        jitter: Uniform numbers that place each point within its cell.
+        alive: Rows that take part; None means all.
+
+    Returns:
+        `*batch x n x d` points. The k living rows have one point in each of k slices
+        of every dimension; the other rows hold the centre of the cube.
+    """
+    if alive is None:
+        return (u.argsort(dim=-2).to(u.dtype) + jitter) / u.shape[-2]
+    keys = torch.where(alive.unsqueeze(-1), u, torch.inf)
+    ranks = keys.argsort(dim=-2).argsort(dim=-2).to(u.dtype)
+    n = alive.sum(dim=-1).clamp_min(1)[..., None, None]
+    return torch.where(alive.unsqueeze(-1), (ranks + jitter) / n, 0.5)

@@ -1,0 +1,238 @@
+"""The only place where shapes, ranges and finiteness of users' input are checked.
+
+Every `check_*` function returns the value in the form that the library uses, or
+raises `InvalidInputError` naming the argument, what was expected and what came.
+"""
+
+import difflib
+import math
+import numbers
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tcsaea_torch.errors import InvalidInputError
+
+
+def describe(value: object) -> str:
+    """Say what a value is, short enough for an error message."""
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)} and dtype {value.dtype}"
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple):
+        return f"{type(value).__name__} of shape {shape}"
+    text = repr(value)
+    return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"
+
+
+def _expected(name: str, expectation: str, value: object) -> InvalidInputError:
+    return InvalidInputError(f"{name} must be {expectation}, got {describe(value)}")
+
+
+def check_real(
+    name: str,
+    value: Any,
+    *,
+    minimum: float = -math.inf,
+    maximum: float = math.inf,
+    exclusive: bool = False,
+) -> float:
+    """Return `value` as a finite float within [minimum, maximum].
+
+    Args:
+        name: Name of the argument, for the message.
+        value: Any real scalar: Python, numpy, or a tensor of one element.
+        minimum: Smallest allowed value.
+        maximum: Largest allowed value.
+        exclusive: Whether `minimum` itself is excluded.
+
+    Raises:
+        InvalidInputError: If it is no real number, not finite, or out of range.
+    """
+    expectation = "a finite real number"
+    if minimum > -math.inf:
+        expectation += f" {'>' if exclusive else '>='} {minimum:g}"
+    if maximum < math.inf:
+        expectation += f" and <= {maximum:g}" if minimum > -math.inf else f" <= {maximum:g}"
+    number = as_scalar(value)
+    if number is None or not math.isfinite(number):
+        raise _expected(name, expectation, value)
+    if number < minimum or number > maximum or (exclusive and number == minimum):
+        raise _expected(name, expectation, value)
+    return number
+
+
+def as_scalar(value: Any) -> float | None:
+    """Return a real scalar as a float, or None if `value` is not one.
+
+    Accepts Python and numpy numbers, and arrays or tensors of exactly one element.
+    Booleans, strings and complex numbers are no scalars.
+    """
+    if isinstance(value, bool | str | bytes) or value is None:
+        return None
+    if isinstance(value, numbers.Real):
+        return float(value)
+    size = getattr(value, "numel", None)
+    n = size() if callable(size) else getattr(value, "size", None)
+    if n != 1 or "complex" in str(getattr(value, "dtype", "")):
+        return None
+    if "bool" in str(getattr(value, "dtype", "")):
+        return None
+    try:
+        return float(value.item())
+    except (AttributeError, TypeError, ValueError):
+        return None
+
+
+def check_int(name: str, value: Any, *, minimum: int | None = None) -> int:
+    """Return `value` as an int of at least `minimum`; floats with a fraction are refused."""
+    expectation = "an integer" + (f" >= {minimum}" if minimum is not None else "")
+    number = as_scalar(value)
+    if number is None or not math.isfinite(number) or number != int(number):
+        raise _expected(name, expectation, value)
+    if minimum is not None and number < minimum:
+        raise _expected(name, expectation, value)
+    return int(number)
+
+
+def check_bool(name: str, value: Any) -> bool:
+    """Return `value` if it is a bool."""
+    if not isinstance(value, bool):
+        raise _expected(name, "True or False", value)
+    return value
+
+
+def check_choice(name: str, value: Any, choices: Iterable[str]) -> str:
+    """Return `value` if it is one of `choices`; else suggest the nearest name."""
+    known = sorted(choices)
+    if isinstance(value, str) and value in known:
+        return value
+    near = difflib.get_close_matches(str(value).lower(), known, n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise InvalidInputError(f"{name} must be one of {', '.join(known)}, got {value!r}{hint}")
+
+
+def check_callable(name: str, value: Any) -> None:
+    """Refuse what cannot be called."""
+    if not callable(value):
+        raise _expected(name, "callable", value)
+
+
+def check_device(value: Any) -> torch.device:
+    """Return `value` as a usable torch device; None is the CPU.
+
+    Raises:
+        InvalidInputError: If the name is unknown or this machine has no such device.
+    """
+    try:
+        device = torch.device("cpu" if value is None else value)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise InvalidInputError(
+            f"device must name a device that is present here, got {value!r}: {reason}"
+        ) from error
+    return device
+
+
+def check_dtype(value: Any) -> torch.dtype:
+    """Return `value` if it is torch.float32 or torch.float64."""
+    if value not in (torch.float32, torch.float64):
+        raise InvalidInputError(f"dtype must be torch.float32 or torch.float64, got {value!r}")
+    return value
+
+
+def as_float_tensor(name: str, value: Any, *, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Turn nested sequences, numpy arrays, DataFrames or tensors into a detached CPU tensor."""
+    if isinstance(value, Tensor):
+        if value.is_complex():
+            raise _expected(name, "real numbers", value)
+        return value.detach().to(device="cpu", dtype=dtype, copy=True)
+    to_numpy = getattr(value, "to_numpy", None)
+    if callable(to_numpy):
+        value = to_numpy(dtype=float)
+    try:
+        return torch.tensor(value, dtype=dtype)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise _expected(name, "an array of real numbers", value) from error
+
+
+def check_matrix(name: str, value: Any, *, columns: int, finite: bool = True) -> Tensor:
+    """Return `value` as a CPU float64 tensor `n x columns`.
+
+    Raises:
+        InvalidInputError: If the shape is wrong, or (with `finite`) at the first
+            entry that is NaN or infinite, naming its row and column.
+    """
+    matrix = as_float_tensor(name, value)
+    if matrix.ndim != 2 or matrix.shape[1] != columns:
+        raise InvalidInputError(
+            f"{name} must have shape (n, {columns}), got shape {tuple(matrix.shape)}"
+        )
+    if finite:
+        bad = (~matrix.isfinite()).nonzero()
+        if len(bad):
+            row, column = (int(i) for i in bad[0])
+            raise InvalidInputError(
+                f"{name} must be finite, got {matrix[row, column].item()} "
+                f"in row {row}, column {column}"
+            )
+    return matrix
+
+
+def check_vector(name: str, value: Any, *, length: int) -> Tensor:
+    """Return `value` as a CPU float64 tensor of shape (length,); NaN is allowed."""
+    vector = as_float_tensor(name, value)
+    if vector.shape == (length, 1):
+        vector = vector.squeeze(-1)
+    if vector.shape != (length,):
+        raise InvalidInputError(
+            f"{name} must have shape ({length},), got shape {tuple(vector.shape)}"
+        )
+    return vector
+
+
+def check_bounds(value: Any) -> Tensor:
+    """Return bounds as a CPU float64 tensor `2 x d`, lower row first.
+
+    Equal lower and upper bounds make a fixed parameter.
+
+    Raises:
+        InvalidInputError: Naming the dimension whose bounds are reversed, not finite,
+            or too far apart for double precision.
+    """
+    bounds = as_float_tensor("bounds", value)
+    if bounds.ndim != 2 or bounds.shape[0] != 2 or bounds.shape[1] == 0:
+        raise InvalidInputError(
+            "bounds must have shape (2, d): a row of lower and a row of upper bounds, "
+            f"got shape {tuple(bounds.shape)}"
+        )
+    for i, (low, high) in enumerate(bounds.T.tolist()):
+        if not (math.isfinite(low) and math.isfinite(high)):
+            raise InvalidInputError(f"bounds must be finite, got ({low}, {high}) in dimension {i}")
+        if low > high:
+            raise InvalidInputError(
+                f"bounds must have lower <= upper, got ({low}, {high}) in dimension {i}"
+            )
+        if not math.isfinite(high - low):
+            raise InvalidInputError(
+                f"bounds must be less than 1.8e308 apart, got ({low}, {high}) in dimension {i}"
+            )
+    return bounds
+
+
+def check_names(name: str, value: Sequence[str] | None, *, length: int) -> tuple[str, ...]:
+    """Return `length` distinct names; None gives x0, x1, ..."""
+    if value is None:
+        return tuple(f"x{i}" for i in range(length))
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise _expected(name, f"a sequence of {length} distinct strings", value)
+    names = tuple(value)
+    if len(names) != length or not all(isinstance(n, str) and n for n in names):
+        raise _expected(name, f"a sequence of {length} distinct strings", value)
+    if len(set(names)) != length:
+        repeated = next(n for n in names if names.count(n) > 1)
+        raise InvalidInputError(f"{name} must be distinct, got {repeated!r} twice")
+    return names
