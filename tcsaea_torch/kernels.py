@@ -1,0 +1,168 @@
+"""The power-exponential correlation, as a function of tensors and as a GPyTorch kernel.
+
+    r(x, x') = exp(-sum_k theta_k |x_k - x'_k|^p_k),   theta_k > 0, 0 < p_k <= 2
+
+theta multiplies |d|^p and is not raised to p, as in DACE [Lophaven2002] (p = 2) and
+in the paper's Eq. (2). The paper's "p in (0, 1)" is a misprint: the function is
+positive semi-definite for p up to 2.
+
+[Lophaven2002] S. N. Lophaven, H. B. Nielsen, J. Sondergaard. DACE: a MATLAB Kriging
+toolbox. Technical University of Denmark, 2002.
+"""
+
+from typing import Any, Literal
+
+import torch
+from gpytorch.constraints import Interval, Positive
+from gpytorch.kernels import Kernel
+
+from tcsaea_torch.types import Float, Tensor
+from tcsaea_torch.validation import check_choice, check_int, check_real
+
+PowerMode = float | Literal["shared", "ard"]
+FREE_POWER_RANGE = (1.0, 2.0)
+"""Range of a power that is fitted; below 1 sample paths are rougher than any user's data."""
+
+
+def power_exponential(
+    A: Float[Tensor, "*#batch n d"],
+    B: Float[Tensor, "*#batch m d"],
+    theta: Float[Tensor, "*#batch d"],
+    p: Float[Tensor, "*#batch d"] | None = None,
+) -> Float[Tensor, "*batch n m"]:
+    """Return the correlations between the rows of A and those of B.
+
+    Args:
+        A: Points.
+        B: Other points; with p None, best centred near the origin (GEMM is used).
+        theta: Factor of |d|^p for each dimension.
+        p: Power for each dimension; None means 2 throughout, which is much faster.
+
+    Returns:
+        Correlations in [0, 1]. Gradients are finite everywhere; at zero distance
+        they are 0 in the points and in p.
+    """
+    return torch.exp(-weighted_distance(A, B, theta, p))
+
+
+def weighted_distance(
+    A: Float[Tensor, "*#batch n d"],
+    B: Float[Tensor, "*#batch m d"],
+    theta: Float[Tensor, "*#batch d"],
+    p: Float[Tensor, "*#batch d"] | None = None,
+) -> Float[Tensor, "*batch n m"]:
+    """Return sum_k theta_k |a_k - b_k|^p_k for all pairs of rows of A and B."""
+    if p is None:
+        root = theta.sqrt().unsqueeze(-2)
+        A, B = A * root, B * root
+        norms_a, norms_b = (A * A).sum(dim=-1), (B * B).sum(dim=-1)
+        squares = norms_a.unsqueeze(-1) + norms_b.unsqueeze(-2) - 2.0 * A @ B.mT
+        return squares.clamp_min(0.0)
+    # One dimension at a time: n x m x d would not fit for large n.
+    terms = (
+        theta[..., k, None, None] * power(A[..., :, None, k] - B[..., None, :, k], p[..., k])
+        for k in range(A.shape[-1])
+    )
+    total = next(terms)
+    for term in terms:
+        total = total + term
+    return total
+
+
+def power(difference: Tensor, p: Tensor) -> Tensor:
+    """Return |difference|^p with gradients that are 0, never NaN, where it is 0."""
+    size = difference.abs()
+    is_zero = size == 0
+    return torch.where(is_zero, 0.0, torch.where(is_zero, 1.0, size) ** p[..., None, None])
+
+
+class PowerExponentialKernel(Kernel):
+    """GPyTorch kernel exp(-sum_k theta_k |x_k - x'_k|^p_k).
+
+    Use it like any other kernel, for example
+    `SingleTaskGP(X, Y, covar_module=ScaleKernel(PowerExponentialKernel(ard_num_dims=d)))`.
+
+    Args:
+        ard_num_dims: Number of dimensions with a theta (and p) of their own; None
+            shares one theta.
+        p: A fixed power in (0, 2]; "shared" to fit one power in [1, 2]; "ard" to fit
+            one for each dimension.
+        theta_constraint: Constraint on theta; positive by default.
+        p_range: Range of a fitted power, within (0, 2].
+        **kwargs: Passed on to `gpytorch.kernels.Kernel`, such as `batch_shape`.
+
+    Raises:
+        InvalidInputError: If p is neither in (0, 2] nor "shared" or "ard".
+    """
+
+    is_stationary = True
+
+    def __init__(
+        self,
+        ard_num_dims: int | None = None,
+        p: PowerMode = 2.0,
+        theta_constraint: Interval | None = None,
+        p_range: tuple[float, float] = FREE_POWER_RANGE,
+        **kwargs: Any,
+    ) -> None:
+        if ard_num_dims is not None:
+            check_int("ard_num_dims", ard_num_dims, minimum=1)
+        n_powers = check_power_mode(p, d=ard_num_dims or 1)
+        super().__init__(ard_num_dims=ard_num_dims, **kwargs)
+        theta_constraint = Positive() if theta_constraint is None else theta_constraint
+        shape = torch.Size([*self.batch_shape, 1, ard_num_dims or 1])
+        self.register_parameter("raw_theta", torch.nn.Parameter(torch.zeros(shape)))
+        self.register_constraint("raw_theta", theta_constraint)
+        self.fixed_p = None if n_powers else float(p)
+        if n_powers:
+            raw = torch.full((*self.batch_shape, 1, n_powers), sum(p_range) / 2)
+            self.register_parameter("raw_p", torch.nn.Parameter(raw))
+            # No sigmoid: the best power is often 2 itself, the closed end of the range.
+            self.register_constraint("raw_p", Interval(*p_range, transform=None))
+
+    @property
+    def theta(self) -> Tensor:
+        """`*batch x 1 x d` factors of |d|^p."""
+        return self.raw_theta_constraint.transform(self.raw_theta)
+
+    @theta.setter
+    def theta(self, value: Tensor | float) -> None:
+        value = torch.as_tensor(value).to(self.raw_theta)
+        self.initialize(raw_theta=self.raw_theta_constraint.inverse_transform(value))
+
+    @property
+    def p(self) -> Tensor:
+        """`*batch x 1 x d` powers."""
+        if self.fixed_p is not None:
+            return torch.full_like(self.raw_theta, self.fixed_p)
+        constraint = self.raw_p_constraint
+        inside = self.raw_p.clamp(constraint.lower_bound, constraint.upper_bound)
+        return inside.expand_as(self.raw_theta)
+
+    @p.setter
+    def p(self, value: Tensor | float) -> None:
+        if self.fixed_p is not None:
+            self.fixed_p = check_real("p", value, minimum=0.0, maximum=2.0, exclusive=True)
+            return
+        self.initialize(raw_p=torch.as_tensor(value).to(self.raw_p))
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
+        """Return the correlations of all pairs of rows, or of equal rows with `diag`."""
+        d = x1.shape[-1]
+        theta = self.theta.squeeze(-2).expand(*self.batch_shape, d)
+        p = None if self.fixed_p == 2.0 else self.p.squeeze(-2).expand(*self.batch_shape, d)
+        if diag:
+            # Pairs of single rows, with the rows as one more batch dimension.
+            theta, p = theta.unsqueeze(-2), None if p is None else p.unsqueeze(-2)
+            difference = (x1 - x2).unsqueeze(-2)
+            origin = torch.zeros_like(difference)
+            return power_exponential(difference, origin, theta, p).squeeze((-2, -1))
+        return power_exponential(x1, x2, theta, p)
+
+
+def check_power_mode(p: PowerMode, *, d: int) -> int:
+    """Check p and return how many free powers it means: 0, 1 or d."""
+    if isinstance(p, str):
+        return {"shared": 1, "ard": d}[check_choice("p", p, ("shared", "ard"))]
+    check_real("p", p, minimum=0.0, maximum=2.0, exclusive=True)
+    return 0

@@ -1,0 +1,201 @@
+"""Maximum-likelihood hyper-parameters of many Kriging models at once.
+
+Runs, objectives and starts are all members of one batch; see `optimise` for the
+optimiser and `likelihood` for the function that it minimises.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+
+from tcsaea_torch.errors import InvalidInputError
+from tcsaea_torch.kernels import FREE_POWER_RANGE, PowerMode, check_power_mode
+from tcsaea_torch.models.likelihood import Standardised, negative_log_likelihood
+from tcsaea_torch.models.optimise import BFGSOptions, minimise_in_box
+from tcsaea_torch.models.surrogate import (
+    Hyperparameters,
+    InputScaling,
+    Scaling,
+    Surrogate,
+    condition,
+    scale,
+)
+from tcsaea_torch.models.training_set import TrainingSet
+from tcsaea_torch.types import Bool, Tensor
+from tcsaea_torch.validation import check_choice, check_int, check_real
+
+_VARIANCE_RANGE = (1e-4, 1e4)
+"""Range of a fitted sigma^2 in units of the outputs' sample variance."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitConfig:
+    """How hyper-parameters are sought.
+
+    Raises:
+        InvalidInputError: If a value is out of range.
+    """
+
+    p: PowerMode = 2.0
+    """Power of the kernel: fixed in (0, 2], or fitted in [1, 2]: "shared" or "ard"."""
+    input_scaling: InputScaling = "unit"
+    """"unit", or "standardize" as in DACE; theta is in these units."""
+    theta_range: tuple[float, float] = (1e-5, 1e3)
+    """Box for every theta. DACE's is (1e-5, 100) on standardised inputs."""
+    starts: tuple[float, ...] = (2.0, 20.0)
+    """Isotropic starts, as the sum of theta over the dimensions."""
+    nugget: float | None = None
+    """Added to the diagonal of R; None means 1e-10 in float64 and 1e-5 in float32."""
+    options: BFGSOptions = BFGSOptions()
+    """When the optimiser stops."""
+
+    def __post_init__(self) -> None:
+        check_power_mode(self.p, d=1)
+        check_choice("input_scaling", self.input_scaling, ("unit", "standardize"))
+        low, high = self.theta_range
+        check_real("theta_range", low, minimum=0.0, exclusive=True)
+        check_real("theta_range", high, minimum=low)
+        check_int("len(starts)", len(self.starts), minimum=1)
+        for start in self.starts:
+            check_real("starts", start, minimum=0.0, exclusive=True)
+        if self.nugget is not None:
+            check_real("nugget", self.nugget, minimum=0.0)
+
+    def nugget_for(self, dtype: torch.dtype) -> float:
+        """Return the nugget used with this dtype."""
+        if self.nugget is not None:
+            return self.nugget
+        return 1e-10 if dtype == torch.float64 else 1e-5
+
+
+def fit(
+    train: TrainingSet,
+    config: FitConfig,
+    *,
+    trend: Bool[Tensor, "*batch"],
+    init: Hyperparameters | None = None,
+) -> Surrogate:
+    """Fit and condition one model for each member of a flat batch `b`.
+
+    Args:
+        train: Training sets without duplicates, `b x n`.
+        config: How to fit.
+        trend: `b`, where a linear trend is wanted.
+        init: Warm start. It replaces the isotropic starts.
+    """
+    data, scaling = scale(train, trend=trend, input_scaling=config.input_scaling)
+    hyperparameters = maximise_likelihood(data, scaling, config, init=init)
+    return condition(data, scaling, hyperparameters, nugget=config.nugget_for(train.X.dtype))
+
+
+def maximise_likelihood(
+    data: Standardised, scaling: Scaling, config: FitConfig, *, init: Hyperparameters | None
+) -> Hyperparameters:
+    """Find the hyper-parameters of `b` models; see `fit`."""
+    b, _, d = data.X.shape
+    layout = _Layout(d=d, mode=config.p, fits_variance=bool((data.noise > 0).any()))
+    starts = layout.starts(data, scaling, config, init)
+    n_starts = starts.shape[1]
+    nugget = config.nugget_for(data.X.dtype)
+
+    def objective(v: Tensor, members: Tensor) -> tuple[Tensor, Tensor]:
+        # A member is one start of one model; the starts of a model share its data.
+        part = negative_log_likelihood(
+            data[members // n_starts], v[:, :d], layout.powers(v), layout.log_variance(v), nugget
+        )
+        gradient = [part.d_log_theta]
+        if part.d_p is not None and layout.n_powers:
+            shared = part.d_p.sum(dim=-1, keepdim=True)
+            gradient.append(part.d_p if layout.n_powers == d else shared)
+        if part.d_log_variance is not None:
+            gradient.append(part.d_log_variance.unsqueeze(-1))
+        return part.value, torch.cat(gradient, dim=-1)
+
+    lower, upper = layout.box(config.theta_range, data.X)
+    v, value, _ = minimise_in_box(
+        objective, starts.flatten(0, 1), lower, upper, config.options
+    )
+    best = value.reshape(b, n_starts).argmin(dim=-1)
+    v = v.reshape(b, n_starts, -1)[torch.arange(b, device=v.device), best]
+    log_variance = layout.log_variance(v)
+    return Hyperparameters(
+        theta=v[:, :d].exp(),
+        p=layout.powers(v),
+        variance=None if log_variance is None else log_variance.exp() * scaling.y_scale.square(),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Layout:
+    """Which entries of the optimiser's vector mean what: ln theta, p, ln sigma^2."""
+
+    d: int
+    mode: PowerMode
+    fits_variance: bool
+
+    @property
+    def n_powers(self) -> int:
+        return check_power_mode(self.mode, d=self.d)
+
+    def powers(self, v: Tensor) -> Tensor | None:
+        if self.n_powers:
+            return v[:, self.d : self.d + self.n_powers].expand(len(v), self.d)
+        return None if self.mode == 2.0 else v.new_full((len(v), self.d), float(self.mode))
+
+    def log_variance(self, v: Tensor) -> Tensor | None:
+        return v[:, -1] if self.fits_variance else None
+
+    def box(self, theta_range: tuple[float, float], like: Tensor) -> tuple[Tensor, Tensor]:
+        rows = [
+            [math.log(theta_range[i])] * self.d
+            + [FREE_POWER_RANGE[i]] * self.n_powers
+            + [math.log(_VARIANCE_RANGE[i])] * self.fits_variance
+            for i in (0, 1)
+        ]
+        lower, upper = like.new_tensor(rows)
+        return lower, upper
+
+    def starts(
+        self,
+        data: Standardised,
+        scaling: Scaling,
+        config: FitConfig,
+        init: Hyperparameters | None,
+    ) -> Tensor:
+        """Return `b x s x v` starting points."""
+        b, _, d = data.X.shape
+        parts = []
+        if init is not None:
+            parts.append(init.theta.log().unsqueeze(1))
+        else:
+            theta = data.X.new_tensor([[math.log(total / d)] for total in config.starts])
+            parts.append(theta.expand(b, -1, d))
+        s = parts[0].shape[1]
+        if self.n_powers:
+            if init is not None and init.p is not None:
+                parts.append(init.p[:, : self.n_powers].unsqueeze(1))
+            else:
+                parts.append(data.X.new_full((b, s, self.n_powers), 1.9))
+        if self.fits_variance:
+            log_variance = data.X.new_zeros(b, s, 1)
+            if init is not None and init.variance is not None:
+                relative = init.variance / scaling.y_scale.square()
+                log_variance = relative.log().reshape(b, 1, 1)
+            parts.append(log_variance)
+        return torch.cat(parts, dim=-1)
+
+
+def isotropic_starts(n: int) -> tuple[float, ...]:
+    """Return n isotropic starts, spread by factors of about 5 around the default ones."""
+    check_int("n_starts", n, minimum=1)
+    return tuple((2.0, 20.0, 100.0, 0.4, 500.0, 0.05)[:n]) + tuple(
+        2.0 * 1.7**k for k in range(1, n - 5)
+    )
+
+
+def with_starts(config: FitConfig, n: int) -> FitConfig:
+    """Return the configuration with n isotropic starts."""
+    if n < 1:
+        raise InvalidInputError(f"n_starts must be an integer >= 1, got {n}")
+    return replace(config, starts=isotropic_starts(n))
