@@ -65,7 +65,7 @@ class ExactNormal(MultivariateNormal):
     def variance(self) -> Tensor:
         """Return the marginal variances, >= 0."""
         diagonal = self.lazy_covariance_matrix.diagonal(dim1=-1, dim2=-2)
-        return diagonal.clamp_min(0.0).reshape(self._output_shape)
+        return diagonal.clamp_min(0.0)
 
 
 class KrigingGP(ExactGP, GPyTorchModel):
