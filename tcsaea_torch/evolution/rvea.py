@@ -1,0 +1,148 @@
+"""RVEA [Cheng2016], batched, with static shapes and without host synchronisation.
+
+The population has one slot for each reference vector and a mask of the living, so a
+generation is a fixed sequence of tensor operations for any number of independent runs.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+
+from tcsaea_torch.evolution.reference_vectors import adapt
+from tcsaea_torch.evolution.selection import apd_select
+from tcsaea_torch.evolution.variation import Draws, Variation, vary
+from tcsaea_torch.problem import snap
+from tcsaea_torch.types import Bool, Float, Tensor
+from tcsaea_torch.validation import check_bool, check_int, check_real
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Population:
+    """Individuals of b independent runs; slot j holds the winner of vector j's niche."""
+
+    X: Float[Tensor, "b r d"]
+    """Points in the unit cube."""
+    F: Float[Tensor, "b r m"]
+    """Objective values, minimised."""
+    alive: Bool[Tensor, "b r"]
+    """Slots that hold an individual."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RVEAConfig:
+    """Parameters of the search.
+
+    Raises:
+        InvalidInputError: If a value is out of range.
+    """
+
+    n_generations: int = 20
+    """Generations of offspring."""
+    first_generation: int = 0
+    """Number of the generation in which the start population is selected."""
+    penalty_generations: int | None = None
+    """t_max of the penalty (t / t_max)^alpha; None: the last generation."""
+    alpha: float = 2.0
+    """Exponent of the penalty."""
+    adaptation_frequency: float = 0.1
+    """Vectors adapt every ceil(frequency * t_max) generations."""
+    each_once: bool = True
+    """Whether each living parent mates once, giving as many offspring as parents;
+    otherwise there is an offspring for each vector, from parents drawn at random."""
+    variation: Variation = field(default_factory=Variation)
+    """Crossover and mutation."""
+
+    def __post_init__(self) -> None:
+        check_int("n_generations", self.n_generations, minimum=0)
+        check_int("first_generation", self.first_generation, minimum=0)
+        if self.penalty_generations is not None:
+            check_int("penalty_generations", self.penalty_generations, minimum=1)
+        check_real("alpha", self.alpha, minimum=0.0)
+        check_real(
+            "adaptation_frequency", self.adaptation_frequency,
+            minimum=0.0, maximum=1.0, exclusive=True,
+        )  # fmt: skip
+        check_bool("each_once", self.each_once)
+
+    @property
+    def t_max(self) -> int:
+        """The generation in which the penalty reaches 1."""
+        if self.penalty_generations is not None:
+            return self.penalty_generations
+        return max(1, self.first_generation + self.n_generations)
+
+    @property
+    def adaptation_interval(self) -> int:
+        """Generations between two adaptations of the vectors."""
+        return max(1, math.ceil(self.adaptation_frequency * self.t_max))
+
+
+def rvea(
+    evaluate: Callable[[Tensor], Tensor],
+    X: Float[Tensor, "b n d"],
+    alive: Bool[Tensor, "b n"],
+    initial_vectors: Float[Tensor, "r m"],
+    draws: Draws,
+    config: RVEAConfig,
+    *,
+    vectors: Float[Tensor, "b r m"] | None = None,
+    grid: Float[Tensor, " d"] | None = None,
+) -> tuple[Population, Float[Tensor, "b r m"]]:
+    """Search b problems at once.
+
+    Args:
+        evaluate: Objective values `b x k x m` of points `b x k x d`.
+        X: Start population of any size, in the unit cube.
+        alive: Which of its members take part.
+        initial_vectors: Reference vectors before any adaptation.
+        draws: Uniform numbers for `config.n_generations` generations of r offspring.
+        config: Parameters.
+        vectors: Adapted vectors to begin with; None means `initial_vectors`.
+        grid: `Problem.grid`, so that integer variables are evaluated as integers.
+
+    Returns:
+        The last population and the vectors as last adapted.
+    """
+    b = X.shape[0]
+    if vectors is None:
+        vectors = initial_vectors.expand(b, *initial_vectors.shape)
+    population = Population(X=X, F=evaluate(X), alive=alive)
+    t = config.first_generation
+    population, vectors = _select(population, vectors, initial_vectors, t, config)
+    for g in range(config.n_generations):
+        offspring, lives = vary(
+            population.X,
+            population.alive,
+            draws.mating[:, g],
+            draws.crossover[:, g],
+            draws.mutation[:, g],
+            config.variation,
+            each_once=config.each_once,
+        )
+        offspring = snap(offspring, grid)
+        merged = Population(
+            X=torch.cat([population.X, offspring], dim=1),
+            F=torch.cat([population.F, evaluate(offspring)], dim=1),
+            alive=torch.cat([population.alive, lives], dim=1),
+        )
+        population, vectors = _select(merged, vectors, initial_vectors, t + g + 1, config)
+    return population, vectors
+
+
+def _select(
+    population: Population, vectors: Tensor, initial_vectors: Tensor, t: int, config: RVEAConfig
+) -> tuple[Population, Tensor]:
+    """Select generation t's survivors, and adapt the vectors when it is time."""
+    penalty = (t / config.t_max) ** config.alpha
+    winner, occupied = apd_select(population.F, population.alive, vectors, penalty)
+    rows = winner.unsqueeze(-1)
+    F = population.F.gather(1, rows.expand(*winner.shape, population.F.shape[-1]))
+    X = population.X.gather(1, rows.expand(*winner.shape, population.X.shape[-1]))
+    if t > 0 and t % config.adaptation_interval == 0:
+        mask = occupied.unsqueeze(-1)
+        low = torch.where(mask, F, torch.inf).amin(dim=1)
+        high = torch.where(mask, F, -torch.inf).amax(dim=1)
+        vectors = adapt(initial_vectors, high - low)
+    return Population(X=X, F=F, alive=occupied), vectors
