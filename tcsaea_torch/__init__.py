@@ -1,0 +1,31 @@
+"""Bi-objective optimization when one objective is fast and the other slow."""
+
+from tcsaea_torch import acquisition, evolution, kernels, metrics, models, problems, strategies
+from tcsaea_torch.driver import minimize
+from tcsaea_torch.events import Status
+from tcsaea_torch.optimizer import Evaluation, Optimizer
+from tcsaea_torch.problem import Problem
+from tcsaea_torch.result import Result
+from tcsaea_torch.strategies import TCSAEA, RandomSearch
+from tcsaea_torch.types import Objective
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "TCSAEA",
+    "Evaluation",
+    "Objective",
+    "Optimizer",
+    "Problem",
+    "RandomSearch",
+    "Result",
+    "Status",
+    "acquisition",
+    "evolution",
+    "kernels",
+    "metrics",
+    "minimize",
+    "models",
+    "problems",
+    "strategies",
+]

@@ -151,35 +151,41 @@ class Problem:
         span = high - low
         return torch.where(span > 0, (X - low) / torch.where(span > 0, span, 1.0), 0.0)
 
-    def evaluate_objective(self, objective: Objective, X: Float[Tensor, "n d"]) -> list[Any]:
-        """Call one objective on points in user's units and return what it gave, per point.
+    def function_of(self, objective: Objective) -> Callable[[Any], Any]:
+        """Return the function that evaluates an objective."""
+        return self.fast if objective is Objective.FAST else self.slow
 
-        Nothing is checked here: what may have gone wrong is for the caller to judge,
-        point by point, with `check_value`.
 
-        Args:
-            objective: Which function to call.
-            X: Points in user's units.
-        """
-        function = self.fast if objective is Objective.FAST else self.slow
-        if not self.vectorized:
-            return [function(x) for x in X.cpu().double().numpy()]
-        values = function(X)
-        if isinstance(values, Tensor):
-            values = values.detach().cpu().double()
-        try:
-            array = np.asarray(values, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise InvalidInputError(
-                f"{objective} must return {len(X)} numbers for {len(X)} points, "
-                f"got {describe(values)}"
-            ) from error
-        if array.shape not in ((len(X),), (len(X), 1)):
-            raise InvalidInputError(
-                f"{objective} must return {len(X)} values for {len(X)} points, "
-                f"got shape {array.shape}"
-            )
-        return array.reshape(-1).tolist()
+def call_objective(function: Callable[[Any], Any], X: Tensor, *, vectorized: bool) -> list[Any]:
+    """Call an objective on `n x d` points in user's units and return n values, unchecked.
+
+    It needs nothing but the function, so that it can run in another process. What a
+    value is worth is for the caller to judge, by `check_value`.
+
+    Args:
+        function: The objective.
+        X: Points in user's units, float64.
+        vectorized: Whether the function takes all points at once.
+
+    Raises:
+        InvalidInputError: If a vectorised function does not return n numbers.
+    """
+    if not vectorized:
+        return [function(x) for x in X.cpu().numpy()]
+    values = function(X)
+    if isinstance(values, Tensor):
+        values = values.detach().cpu()
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"an objective must return {len(X)} numbers for {len(X)} points, got {describe(values)}"
+        ) from error
+    if array.shape not in ((len(X),), (len(X), 1)):
+        raise InvalidInputError(
+            f"an objective must return {len(X)} values for {len(X)} points, got shape {array.shape}"
+        )
+    return array.reshape(-1).tolist()
 
 
 def check_value(objective: Objective, value: Any) -> float:

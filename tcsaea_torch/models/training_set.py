@@ -173,3 +173,16 @@ def limit(
     rank = train.y.masked_fill(~train.live, torch.inf).argsort(dim=-1).argsort(dim=-1)
     key = torch.where(rank < n_best, -1.0, u).masked_fill(~train.live, torch.inf)
     return train.take(key.argsort(dim=-1)[..., :n_max])
+
+
+def drop_superseded(train: TrainingSet, measured: Bool[Tensor, "*batch n"]) -> TrainingSet:
+    """Drop synthetic rows at points that also have a measured row.
+
+    Args:
+        train: Rows with measured and synthetic values.
+        measured: Which rows are measured.
+    """
+    first = first_equal_row(train.X, train.live)
+    has_measured = _group_sum((measured & train.live).to(train.y), first).gather(-1, first) > 0
+    gone = has_measured & ~measured
+    return replace(train, noise_var=train.noise_var.masked_fill(gone, torch.inf))

@@ -5,10 +5,11 @@ Half a small car (600 kg) runs at 10 m/s into a rigid wall behind a square steel
 design chooses the wall thickness and the yield strength of every segment.
 
 The slow objective integrates a chain of point masses in time. Every segment is an elastic
-wall in series with an irreversible crush whose force is normalised to the mean crush force
-of a square tube, rises with the stroke and locks up as the folds touch; a dashpot lies in
-parallel. Strain-rate hardening and the ripple of single folds are left out. The fast
-objective is in closed form. Light tubes bottom out, heavy ones stop the car too hard.
+wall in series with an irreversible crush, and a dashpot in parallel. The crush force has the
+mean crush force of a square tube as its mean, rises with the stroke as in a tapered or
+triggered tube, so that segments share the crush, and locks up as the folds touch. Strain
+rate and the ripple of single folds are left out. The fast objective is in closed form.
+Light tubes bottom out; tubes too strong stop the car too hard.
 
 Sources:
     T. Wierzbicki, W. Abramowicz: On the crushing mechanics of thin-walled structures.
@@ -32,48 +33,27 @@ from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.problems.base import TestProblem, register
 from tcsaea_torch.validation import as_float_tensor, check_int, check_real
 
-YOUNG = 210e9
-"""Young's modulus of steel, in Pa."""
-DENSITY = 7850.0
-"""Density of steel, in kg/m^3."""
-GRAVITY = 9.80665
-"""Standard gravity, in m/s^2."""
-TUBE_LENGTH = 0.6
-"""Length of the tube for any number of segments, in m."""
-VEHICLE_MASS = 600.0
-"""Mass behind one of the two crash boxes of a car, in kg."""
-IMPACT_SPEED = 10.0
-"""Speed at the wall, in m/s."""
+YOUNG = 210e9  # Young's modulus of steel, Pa
+DENSITY = 7850.0  # density of steel, kg/m^3
+GRAVITY = 9.80665  # m/s^2
+TUBE_LENGTH = 0.6  # for any number of segments, m
+VEHICLE_MASS = 600.0  # behind one of the two crash boxes of a car, kg
+IMPACT_SPEED = 10.0  # m/s
+CRUSH_STROKE = 0.73  # share of a length over which the mean force is taken (Abramowicz, Jones)
+SOLID_STROKE = 0.9  # share of a length after which the folds are solid: no force crushes more
+HARDENING = 0.75  # initial rise of the crush force per segment length, in initial forces
+IMPEDANCE_SHARE = 0.02  # dashpot over the wall's acoustic impedance: 2 % of critical damping
+MILD_STRENGTH = 250.0  # yield strength of the grade without surcharge, MPa
+STRENGTH_SURCHARGE = 0.15  # price, forming and joining as a share of the mass, per 100 MPa
+REQUIRED_STIFFNESS = 2.6e6  # against a lateral force at the tip, clamped at the car, N/m
+STRINGER_WIDTH = 0.05  # of the square stringer that makes up for missing stiffness, m
 
-CRUSH_STROKE = 0.73
-"""Share of a segment's length over which the crush force has its mean (Abramowicz, Jones)."""
-SOLID_STROKE = 0.9
-"""Share of a segment's length that is left at no force whatever: the folds are solid."""
-HARDENING = 0.75
-"""Initial rise of the crush force per segment length, as a share of the initial force."""
-IMPEDANCE_SHARE = 0.02
-"""Dashpot as a share of the wall's acoustic impedance, a few percent of critical damping."""
+COURANT = 0.7  # time step over the time of sound through the shortest segment; stable below 1
+SAMPLE_STEPS = 256  # default steps between looks at the energies and at who has finished
 
-MILD_STRENGTH = 250.0
-"""Yield strength of mild steel, in MPa, the grade with no surcharge."""
-STRENGTH_SURCHARGE = 0.15
-"""Surcharge of a stronger grade (price, forming, joining) as a share of the mass, per 100 MPa."""
-REQUIRED_STIFFNESS = 2.6e6
-"""Static stiffness against a lateral force at the tip, tube clamped at the car, in N/m."""
-STRINGER_WIDTH = 0.05
-"""Width of the square stringer that makes up for missing stiffness, in m."""
-
-COURANT = 0.7
-"""Time step over the time that sound takes through the shortest segment; stable below 1."""
-SAMPLE_STEPS = 256
-"""Default steps between two looks at the energies and at which designs have finished."""
-
-THICKNESS_BOUNDS = (1.0, 2.5)
-"""Wall thickness, in mm."""
-STRENGTH_BOUNDS = (250.0, 600.0)
-"""Yield strength, in MPa."""
-REF_POINT = (5.0, 80.0)
-"""Reference point of the hypervolume: kg and g, close behind the ends of a useful front."""
+THICKNESS_BOUNDS = (1.0, 2.5)  # mm
+STRENGTH_BOUNDS = (250.0, 600.0)  # MPa
+REF_POINT = (5.0, 80.0)  # kg and g: close behind the ends of a useful front
 
 
 @lru_cache
@@ -82,9 +62,6 @@ def geometry(n_segments: int) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray
 
     Lengths grow by half from the wall to the car and sum to `TUBE_LENGTH`; widths grow
     from 70 to 100 mm. So the order of the segments matters.
-
-    Args:
-        n_segments: Number of segments k.
     """
     ratio = np.linspace(1.0, 1.5, n_segments)
     lengths, widths = TUBE_LENGTH * ratio / ratio.sum(), np.linspace(0.07, 0.1, n_segments)
@@ -185,7 +162,7 @@ class _Chain:
     w: Float[np.ndarray, "k n"]
     damped: Float[np.ndarray, "k n"]  # work of the dashpots over the time step
     force: Float[np.ndarray, "k n"]
-    peak: Float[np.ndarray, " n"]
+    peak: Float[np.ndarray, " n"]  # largest force on the vehicle
     error: Float[np.ndarray, " n"]
     initial_energy: Float[np.ndarray, " n"]
     dt: float
@@ -204,7 +181,6 @@ class _Chain:
         first_yield, inverse = self.plateau / self.stiffness, 1.0 / self.solid
         slope, gain = 1.0 + self.hardening / self.stiffness, self.dt / self.mass
         rate, a, b, elastic = (np.empty_like(u) for _ in range(4))
-        top = np.zeros_like(self.peak)
         for _ in range(n_steps):
             rate[0] = v[0]
             np.subtract(v[1:], v[:-1], out=rate[1:])
@@ -223,15 +199,15 @@ class _Chain:
             np.add(elastic, np.multiply(rate, self.dashpot, out=a), out=force)
             np.maximum(force[0], 0.0, out=force[0])
             self.damped += np.multiply(np.subtract(force, elastic, out=a), rate, out=a)
-            np.maximum(top, force[-1], out=top)
+            np.maximum(self.peak, force[-1], out=self.peak)
             np.subtract(force[:-1], force[1:], out=a[:-1])
             a[-1] = force[-1]
             v -= np.multiply(a, gain, out=a)
         self.v_before = v + a
-        self.peak = np.maximum(self.peak, top / self.mass[-1])
-        self.error = np.maximum(self.error, abs(sum(self.energies()) / self.initial_energy - 1.0))
+        balance = sum(self.energies().values()) / self.initial_energy
+        self.error = np.maximum(self.error, abs(balance - 1.0))
 
-    def energies(self) -> tuple[Float[np.ndarray, " n"], ...]:
+    def energies(self) -> dict[str, Float[np.ndarray, " n"]]:
         """Return kinetic and elastic energy, plastic and damping dissipation, in J."""
         # The product of the speeds around a full step is the energy that leapfrog conserves.
         kinetic = 0.5 * (self.mass * self.v * self.v_before).sum(0)
@@ -239,17 +215,28 @@ class _Chain:
         strain[0] = np.maximum(strain[0], 0.0)
         share = np.minimum(self.w / self.solid, 1.0 - 1e-12)  # all solid: only where H = 0
         hardened = self.hardening * self.solid**2 * (-np.log1p(-share) - share)
-        return (
-            kinetic,
-            0.5 * (self.stiffness * strain**2).sum(0),
-            (self.plateau * self.w + hardened).sum(0),
-            self.dt * self.damped.sum(0),
-        )
+        return {
+            "kinetic": kinetic,
+            "elastic": 0.5 * (self.stiffness * strain**2).sum(0),
+            "plastic": (self.plateau * self.w + hardened).sum(0),
+            "damping": self.dt * self.damped.sum(0),
+        }
 
     def finished(self) -> np.ndarray:
         """Say which vehicles rebound, off the wall and with nothing left to reach a peak."""
-        falling = self.force[-1] < 0.5 * self.peak * self.mass[-1]
+        falling = self.force[-1] < 0.5 * self.peak
         return (self.v[-1] <= 0.0) & (self.force[0] <= 0.0) & falling
+
+    def outcome(self, step: int) -> dict[str, np.ndarray]:
+        """Return the arrays of a `CrashResult`."""
+        return self.energies() | {
+            "peak_deceleration": self.peak / self.mass[-1] / GRAVITY,
+            "initial_energy": self.initial_energy,
+            "energy_error": self.error,
+            "crush": (SOLID_STROKE * self.w / self.solid).T,
+            "rebound_speed": -self.v[-1],
+            "n_steps": np.full(len(self.peak), step),
+        }
 
 
 def _start(
@@ -286,8 +273,8 @@ def _start(
         w=zero.copy(),
         damped=zero.copy(),
         force=zero,
-        peak=zero[0],
-        error=zero[0],
+        peak=np.zeros(n),
+        error=np.zeros(n),
         initial_energy=0.5 * mass.sum(0) * impact_speed**2,
         # The highest frequency of the chain is at most 2 c / l whatever the thicknesses, as
         # stiffness and mass both grow with the area, and crushing only softens a segment.
@@ -333,57 +320,37 @@ def simulate_crash(
     )
     interval, last = round(SAMPLE_STEPS / scale), math.ceil(end_time / chain.dt)
     active, step = np.arange(len(thickness)), 0
-    record: dict[str, np.ndarray] = {}
+    rows: list[np.ndarray] = []
+    outcomes: list[dict[str, np.ndarray]] = []
     while active.size:
         n_steps = min(interval, last - step)
         chain.advance(n_steps)
         step += n_steps
         done = chain.finished() | (step == last)
         if done.any():
-            _record(record, chain.select(done), step, active[done], len(thickness))
+            rows.append(active[done])
+            outcomes.append(chain.select(done).outcome(step))
             chain, active = chain.select(~done), active[~done]
-    record["crush"] = record["crush"].T / geometry(thickness.shape[1])[0]
-    return CrashResult(**record, time_step=chain.dt)
-
-
-def _record(
-    record: dict[str, np.ndarray], chain: _Chain, step: int, rows: np.ndarray, n: int
-) -> None:
-    """Write what finished chains gave to their rows of the arrays of a `CrashResult`."""
-    kinetic, elastic, plastic, damping = chain.energies()
-    values = {
-        "kinetic": kinetic,
-        "elastic": elastic,
-        "plastic": plastic,
-        "damping": damping,
-        "peak_deceleration": chain.peak / GRAVITY,
-        "initial_energy": chain.initial_energy,
-        "energy_error": chain.error,
-        "rebound_speed": -chain.v[-1],
-        "crush": chain.w,
-        "n_steps": np.full(len(rows), step),
-    }
-    for name, value in values.items():
-        full = record.setdefault(name, np.empty((*value.shape[:-1], n), value.dtype))
-        full[..., rows] = value
+    order = np.concatenate(rows).argsort()
+    whole = {name: np.concatenate([o[name] for o in outcomes])[order] for name in outcomes[0]}
+    return CrashResult(**whole, time_step=chain.dt)
 
 
 def _check_design(
     thickness: Any, yield_strength: Any
 ) -> tuple[Float[np.ndarray, "n k"], Float[np.ndarray, "n k"]]:
     """Return both arrays as float64 `n x k`, or say which one is wrong."""
-    arrays = []
-    for name, value in (("thickness", thickness), ("yield_strength", yield_strength)):
-        array = as_float_tensor(name, value).numpy()
-        if array.ndim != 2 or 0 in array.shape:
+    t = as_float_tensor("thickness", thickness).numpy()
+    s = as_float_tensor("yield_strength", yield_strength).numpy()
+    for name, array in (("thickness", t), ("yield_strength", s)):
+        if array.ndim != 2 or array.size == 0:
             raise InvalidInputError(f"{name} must have shape (n, k), got shape {array.shape}")
-        if not (np.isfinite(array).all() and (array > 0).all()):
-            raise InvalidInputError(f"{name} must be positive and finite, got {array.tolist()}")
-        arrays.append(array)
-    if arrays[0].shape != arrays[1].shape:
-        shapes = " and ".join(str(array.shape) for array in arrays)
-        raise InvalidInputError(f"thickness and yield_strength must match, got {shapes}")
-    return arrays[0], arrays[1]
+        bad = array[~((array > 0) & (array < np.inf))]
+        if bad.size:
+            raise InvalidInputError(f"{name} must be positive and finite, got {bad[0]}")
+    if s.shape != t.shape:
+        raise InvalidInputError(f"yield_strength must have shape {t.shape}, got shape {s.shape}")
+    return t, s
 
 
 def _fast(x: Float[np.ndarray, " d"]) -> float:
@@ -411,7 +378,7 @@ class CrashBeam(TestProblem):
 
         Args:
             tau: How many fast evaluations take the time of one slow one. The default is a
-                convention of benchmarks; in truth it is some thousands.
+                convention of benchmarks, the truth some thousands.
             n_segments: Segments of the tube, 5 to 8; the number of dimensions is twice that.
 
         Raises:
@@ -428,11 +395,6 @@ class CrashBeam(TestProblem):
             names=[f"{what}_{i + 1}" for what in ("thickness", "yield") for i in range(k)],
             ref_point=REF_POINT,
         )
-
-    @property
-    def n_segments(self) -> int:
-        """Number of segments of the tube."""
-        return self.d // 2
 
 
 register("crash-beam", CrashBeam)

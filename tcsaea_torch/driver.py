@@ -1,0 +1,209 @@
+"""`minimize`: run a problem from start to end. It does no more than ask and tell."""
+
+import logging
+import traceback
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from typing import Any, Self
+
+import torch
+from tqdm.auto import tqdm
+
+from tcsaea_torch.errors import InvalidInputError, ObjectiveError
+from tcsaea_torch.events import Event, Failed, Status, Told
+from tcsaea_torch.executors import Lanes
+from tcsaea_torch.optimizer import Evaluation, Optimizer
+from tcsaea_torch.problem import Problem, call_objective
+from tcsaea_torch.result import Result
+from tcsaea_torch.strategies import Strategy
+from tcsaea_torch.types import Objective
+from tcsaea_torch.validation import check_bool, check_callable
+
+logger = logging.getLogger(__name__)
+
+Callback = Callable[[Optimizer, Event], None]
+
+
+def minimize(
+    problem: Problem,
+    *,
+    n_slow: int,
+    n_init: int | None = None,
+    strategy: Strategy | str | None = None,
+    seed: int = 0,
+    device: Any = None,
+    dtype: torch.dtype = torch.float64,
+    executor: Executor | None = None,
+    initial_data: dict[str, Any] | None = None,
+    callbacks: Sequence[Callback] = (),
+    progress: bool = True,
+) -> Result:
+    """Optimise a problem within its budget and return the front.
+
+    Objectives are called in threads of their own, or in `executor`. An objective that
+    raises, or returns something other than one finite number, is recorded as a failure
+    with its reason; the run goes on. Ctrl-C returns what there is.
+
+    Example:
+        >>> problem = Problem(
+        ...     fast=lambda x: float((x**2).sum()),
+        ...     slow=lambda x: float(((x - 1) ** 2).sum()),
+        ...     bounds=[[0.0, 0.0], [1.0, 1.0]],
+        ...     tau=2,
+        ... )
+        >>> result = minimize(problem, n_slow=12, n_init=9, progress=False)
+        >>> result.n_slow, result.n_fast <= 24, result.status
+        (12, True, 'finished')
+
+    Args:
+        problem: What to optimise; see `Problem`.
+        n_slow: Budget of slow evaluations, the initial design included; there are at
+            most floor(tau n_slow) fast ones.
+        n_init: Size of the initial design; see `Optimizer`.
+        strategy: A configured strategy or its name; None means `TCSAEA()`.
+        seed: Decides all random numbers.
+        device: Where the surrogates are computed; None means the CPU.
+        dtype: torch.float64 or torch.float32.
+        executor: Anything with `concurrent.futures.Executor.submit`; None means one
+            thread for each objective.
+        initial_data: Data that exists already: a dict of arguments for
+            `Optimizer.attach`.
+        callbacks: Functions `f(optimizer, event)`, called after each value or failure.
+        progress: Whether to show a progress bar.
+
+    Returns:
+        The points with both objectives, the non-dominated ones among them, and the
+        history.
+
+    Raises:
+        InvalidInputError: If an argument is wrong.
+        ObjectiveError: If every evaluation of an objective in the initial design failed.
+    """
+    check_bool("progress", progress)
+    for callback in callbacks:
+        check_callable("callbacks", callback)
+    optimizer = Optimizer(
+        problem,
+        n_slow=n_slow,
+        n_init=n_init,
+        strategy=strategy,
+        seed=seed,
+        device=device,
+        dtype=dtype,
+        initial_data=initial_data,
+    )
+    lanes = Lanes.make(executor)
+    with lanes, _Progress(optimizer, enabled=progress) as bar:
+        try:
+            _run(optimizer, lanes, (bar, *callbacks))
+        except KeyboardInterrupt:
+            return optimizer.result(interrupted=True)
+    return optimizer.result()
+
+
+def _run(optimizer: Optimizer, lanes: Lanes, callbacks: Sequence[Callback]) -> None:
+    """Ask, submit and tell until nothing is pending and nothing more is proposed."""
+    problem = optimizer.problem
+    running: dict[Future[list[Any]], list[Evaluation]] = {}
+    while True:
+        for objective, group in _grouped(problem, optimizer.ask()):
+            X = torch.stack([torch.from_numpy(e.x) for e in group])
+            X = X.to(optimizer.device) if problem.vectorized else X
+            future = lanes.of(objective).submit(
+                call_objective, problem.function_of(objective), X, vectorized=problem.vectorized
+            )
+            running[future] = group
+        if not running:
+            return
+        done, _ = wait(running, return_when=FIRST_COMPLETED)
+        for future in done:
+            events = _settle(optimizer, running.pop(future), future)
+            for event in events:
+                for callback in callbacks:
+                    callback(optimizer, event)
+            if any(isinstance(event, Failed) for event in events):
+                _check_design(optimizer)
+
+
+def _grouped(
+    problem: Problem, evaluations: list[Evaluation]
+) -> list[tuple[Objective, list[Evaluation]]]:
+    """Split evaluations into calls: one for each, or one for all if vectorised."""
+    if not problem.vectorized:
+        return [(e.objective, [e]) for e in evaluations]
+    groups = [(o, [e for e in evaluations if e.objective is o]) for o in Objective]
+    return [(objective, group) for objective, group in groups if group]
+
+
+def _settle(
+    optimizer: Optimizer, group: list[Evaluation], future: Future[list[Any]]
+) -> list[Event]:
+    """Tell what a call returned, or that it failed, and return the events."""
+    error = future.exception()
+    if error is not None and not isinstance(error, Exception):
+        raise error  # such as KeyboardInterrupt or SystemExit in the objective
+    if error is not None:
+        reason = "".join(traceback.format_exception(error)).strip()
+        values: list[Any] = [None] * len(group)
+    else:
+        reason, values = "", future.result()
+    n_before = len(optimizer.events)
+    for evaluation, value in zip(group, values, strict=True):
+        if error is not None:
+            _fail(optimizer, evaluation, reason)
+            continue
+        try:
+            optimizer.tell(evaluation.id, value)
+        except InvalidInputError as problem_with_value:
+            _fail(optimizer, evaluation, str(problem_with_value).split("; report")[0])
+    return list(optimizer.events[n_before:])
+
+
+def _fail(optimizer: Optimizer, evaluation: Evaluation, reason: str) -> None:
+    logger.warning(
+        "%s evaluation %d failed: %s",
+        evaluation.objective, evaluation.id, reason.splitlines()[-1],
+    )  # fmt: skip
+    optimizer.fail(evaluation.id, reason)
+
+
+def _check_design(optimizer: Optimizer) -> None:
+    """Stop a run in which an objective has never worked, once it had its design's chances."""
+    history = optimizer.result().history
+    for objective in Objective:
+        records = [r for r in history if r.objective is objective]
+        failed = [r for r in records if r.status is Status.FAILED]
+        if len(failed) >= optimizer.n_init and len(failed) == len(records):
+            raise ObjectiveError(
+                f"all {len(failed)} evaluations of the {objective} objective failed; "
+                f"the last one: {failed[-1].reason}"
+            )
+
+
+class _Progress:
+    """A progress bar over slow evaluations, as a context and a callback."""
+
+    def __init__(self, optimizer: Optimizer, *, enabled: bool) -> None:
+        n_fast, n_slow = optimizer.n_total
+        self._n_fast_total = n_fast
+        self._done = {Objective.FAST: 0, Objective.SLOW: 0}
+        self._bar = tqdm(total=n_slow, desc="slow", disable=not enabled, unit="eval")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
+
+    def __call__(self, optimizer: Optimizer, event: Event) -> None:
+        if not isinstance(event, Told | Failed):
+            return
+        objective = optimizer.record(event.id).objective
+        self._done[objective] += 1
+        text = f"fast {self._done[Objective.FAST]}/{self._n_fast_total}"
+        if not self._bar.disable and objective is Objective.SLOW:
+            result = optimizer.result()
+            if result.ref_point is not None:
+                text += f", hypervolume {result.hypervolume():.4g}"
+        self._bar.set_postfix_str(text, refresh=False)
+        self._bar.update(int(objective is Objective.SLOW))

@@ -1,0 +1,419 @@
+"""`Optimizer`: ask for evaluations, tell their values, in any order and at any time."""
+
+import threading
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from tcsaea_torch.archive import Archive
+from tcsaea_torch.errors import InvalidInputError, ProtocolError
+from tcsaea_torch.events import (
+    Asked,
+    Attached,
+    Event,
+    Failed,
+    Record,
+    RunState,
+    Status,
+    Told,
+    apply,
+)
+from tcsaea_torch.problem import Problem, check_value
+from tcsaea_torch.result import Result, RunStatus
+from tcsaea_torch.strategies import TCSAEA, RunView, Strategy, check_strategy
+from tcsaea_torch.types import Float, Objective, Tensor
+from tcsaea_torch.validation import (
+    as_float_tensor,
+    check_bool,
+    check_device,
+    check_dtype,
+    check_int,
+    check_matrix,
+    check_vector,
+    describe,
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Evaluation:
+    """One call of one objective that should be made."""
+
+    id: int
+    """Pass it to `tell` or `fail`."""
+    point_id: int
+    """Equal for the fast and the slow evaluation of one point."""
+    x: np.ndarray
+    """The point in user's units: float64 of shape (d,), a copy of its own."""
+    objective: Objective
+    """Which objective to evaluate: "fast" or "slow"."""
+
+
+class Optimizer:
+    """One run that is told its values from outside.
+
+    All methods may be called from any thread. Neither torch's default settings nor its
+    random numbers are touched.
+
+    Example:
+        >>> problem = Problem(
+        ...     fast=lambda x: float((x**2).sum()),
+        ...     slow=lambda x: float(((x - 1) ** 2).sum()),
+        ...     bounds=[[0.0, 0.0], [1.0, 1.0]],
+        ...     tau=2,
+        ... )
+        >>> optimizer = Optimizer(problem, n_slow=6, n_init=4, strategy="random")
+        >>> while evaluations := optimizer.ask():
+        ...     for e in evaluations:
+        ...         f = problem.fast if e.objective == "fast" else problem.slow
+        ...         optimizer.tell(e.id, f(e.x))
+        >>> len(optimizer.result().Y)
+        6
+
+    Args:
+        problem: What to optimise. Its functions are not called here.
+        n_slow: Budget of slow evaluations, the initial design included. There are at
+            most floor(tau n_slow) fast ones.
+        n_init: Size of the initial design with both objectives; None means
+            min(100, max(d + 2, n_slow // 3)). The paper's setting is 100 of 200.
+        strategy: A configured strategy or its name; None means `TCSAEA()`.
+        seed: Decides all random numbers.
+        device: Where to compute; None means the CPU.
+        dtype: torch.float64 or torch.float32.
+        initial_data: Data that exists already, a dict of arguments for `attach`.
+
+    Raises:
+        InvalidInputError: If an argument is wrong.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        *,
+        n_slow: int,
+        n_init: int | None = None,
+        strategy: Strategy | str | None = None,
+        seed: int = 0,
+        device: Any = None,
+        dtype: torch.dtype = torch.float64,
+        initial_data: dict[str, Any] | None = None,
+    ) -> None:
+        if not isinstance(problem, Problem):
+            raise InvalidInputError(f"problem must be a Problem, got {describe(problem)}")
+        self.problem = problem
+        self.n_slow = check_int("n_slow", n_slow, minimum=1)
+        if n_init is None:
+            n_init = min(100, max(problem.d + 2, self.n_slow // 3), self.n_slow)
+        self.n_init = check_int("n_init", n_init, minimum=1)
+        if self.n_init > self.n_slow:
+            raise InvalidInputError(f"n_init must be at most n_slow = {n_slow}, got {n_init}")
+        self.strategy = TCSAEA() if strategy is None else check_strategy(strategy)
+        self.seed = check_int("seed", seed)
+        self.device = check_device(device)
+        self.dtype = check_dtype(dtype)
+        # The tiny number keeps 0.1 * 30 from losing a call to rounding.
+        n_fast = int(problem.tau * self.n_slow + 1e-9)
+        self._lock = threading.RLock()
+        self._events: list[Event] = []
+        self._waits_for: tuple[int, ...] = ()
+        self._is_exhausted = False
+        self._state = RunState(problem, n_fast=n_fast, n_slow=self.n_slow, strategy_state={})
+        self._state.strategy_state = self.strategy.init(self._view())
+        if initial_data is not None:
+            self.attach(**initial_data)
+
+    # ------------------------------------------------------------------ protocol
+
+    def ask(self) -> list[Evaluation]:
+        """Return all evaluations that can be decided now and were not handed out before.
+
+        An empty list means that the strategy waits for outstanding values (`waits_for`
+        names them) or that the run is over (`is_done`).
+        """
+        with self._lock:
+            if not self._state.to_hand_out:
+                self._propose()
+            ids, self._state.to_hand_out = self._state.to_hand_out, []
+            return [self._evaluation(self._state.records[i]) for i in ids]
+
+    def tell(self, id: int, value: Any) -> None:
+        """Record the value of an evaluation, in the user's sign.
+
+        Telling the same value again changes nothing. A value that comes after the
+        evaluation was given up by `fail` counts all the same, unless a retry has
+        brought another one.
+
+        Args:
+            id: The evaluation's id.
+            value: One finite real number.
+
+        Raises:
+            InvalidInputError: If the value is no finite real number; report failures
+                by `fail`.
+            ProtocolError: If the id is unknown or had another value before.
+        """
+        with self._lock:
+            record = self._record_of(id)
+            try:
+                number = check_value(record.objective, value)
+            except InvalidInputError as error:
+                raise InvalidInputError(
+                    f"value of evaluation {id} {str(error).split(' ', 1)[1]}; "
+                    "report a failed evaluation by fail(id, reason)"
+                ) from error
+            if record.status is Status.DONE:
+                if record.value == number:
+                    return
+                raise ProtocolError(
+                    f"evaluation {id} was told {record.value!r} before, now {number!r}"
+                )
+            row, column = record.point_id, record.objective.column
+            if bool(self._state.observed[row, column]):
+                raise ProtocolError(f"the value of evaluation {id} is known from a retry")
+            self._record(Told(id=record.id, value=number))
+
+    def fail(self, id: int, reason: str = "", *, retry: bool = False) -> None:
+        """Record that an evaluation failed; models learn nothing from it.
+
+        The call stays counted. The point is not proposed again; its other value, if it
+        came or comes, is kept.
+
+        Args:
+            id: The evaluation's id.
+            reason: Why, for the history.
+            retry: Whether `ask` should hand it out again, with a new id, while the
+                budget lasts; each try counts.
+
+        Raises:
+            ProtocolError: If the id is unknown or the evaluation has ended before.
+        """
+        check_bool("retry", retry)
+        if not isinstance(reason, str):
+            raise InvalidInputError(f"reason must be a string, got {describe(reason)}")
+        with self._lock:
+            record = self._record_of(id)
+            if record.status is Status.FAILED and record.reason == reason and not retry:
+                return
+            if record.status is not Status.PENDING:
+                raise ProtocolError(f"evaluation {id} is {record.status} already")
+            self._record(Failed(id=record.id, reason=reason, retry=retry))
+
+    def attach(self, X: Any, fast: Any = None, slow: Any = None) -> None:
+        """Add data that exists already. It costs no budget.
+
+        Points with both values reduce the initial design. Values of one point may come
+        in several calls; rows belong together where their X is exactly equal. Another
+        value of a point that has one counts as a repeated measurement.
+
+        Args:
+            X: `n x d` points in user's units. Points outside the bounds are used by the
+                models, with a warning; proposals stay inside.
+            fast: n fast values, NaN where not measured; None: none were.
+            slow: n slow values, likewise.
+
+        Raises:
+            InvalidInputError: If shapes differ or X has NaN; nothing is changed then.
+        """
+        points = check_matrix("X", X, columns=self.problem.d)
+        columns = []
+        for name, values in (("fast", fast), ("slow", slow)):
+            if values is None:
+                columns.append(torch.full((len(points),), torch.nan, dtype=torch.float64))
+                continue
+            values = [torch.nan if v is None else v for v in values]
+            column = check_vector(name, as_float_tensor(name, values), length=len(points))
+            if column.isinf().any():
+                row = int(column.isinf().nonzero()[0])
+                raise InvalidInputError(f"{name} must not be infinite, got {column[row]} at {row}")
+            columns.append(column)
+        Y = torch.stack(columns, dim=-1)
+        low, high = self.problem.bounds
+        outside = ((points < low) | (points > high)).any(dim=-1)
+        if outside.any():
+            warnings.warn(
+                f"{int(outside.sum())} of {len(points)} attached points lie outside the bounds; "
+                "the models use them, proposals stay inside",
+                stacklevel=2,
+            )
+        with self._lock:
+            self._record(Attached(X=points, Y=Y))
+
+    # ------------------------------------------------------------------ what is known
+
+    @property
+    def pending(self) -> list[Evaluation]:
+        """Evaluations that were handed out and have not ended."""
+        with self._lock:
+            waiting = set(self._state.to_hand_out)
+            return [
+                self._evaluation(r)
+                for r in self._state.records
+                if r.status is Status.PENDING and r.id not in waiting
+            ]
+
+    @property
+    def waits_for(self) -> tuple[int, ...]:
+        """Ids that the strategy waited for when `ask` last returned nothing."""
+        return self._waits_for
+
+    def record(self, id: int) -> Record:
+        """Return what became of an evaluation.
+
+        Raises:
+            ProtocolError: If the id is unknown.
+        """
+        with self._lock:
+            return Record(**vars(self._record_of(id)))
+
+    @property
+    def archive(self) -> Archive:
+        """All rows in the unit cube, minimised, on the run's device: a batch of one."""
+        with self._lock:
+            return self._view().archive
+
+    @property
+    def n_used(self) -> tuple[int, int]:
+        """Evaluations asked for so far: (fast, slow)."""
+        return self._state.used[0], self._state.used[1]
+
+    @property
+    def n_total(self) -> tuple[int, int]:
+        """Budgets of (fast, slow) evaluations."""
+        return self._state.total
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is pending and nothing more will be proposed."""
+        return self._status() in ("finished", "exhausted")
+
+    @property
+    def events(self) -> Sequence[Event]:
+        """Everything that happened, in order."""
+        return tuple(self._events)
+
+    @property
+    def ref_point(self) -> Float[Tensor, "2"] | None:
+        """Reference point of the hypervolume in the user's units.
+
+        The problem's own, or else the worst values of the initial design plus a tenth of
+        their range, as soon as that design is complete.
+        """
+        if self.problem.ref_point is not None:
+            return self.problem.ref_point
+        with self._lock:
+            rows = slice(0, self.n_init)
+            Y = self._state.Y[rows][self._state.observed[rows].all(dim=-1)]
+            if len(Y) < 2 or self._state.n_rows < self.n_init or self._state.pending[rows].any():
+                return None
+            low, high = Y.amin(dim=0), Y.amax(dim=0)
+            return (high + 0.1 * (high - low)) * self.problem.signs
+
+    def result(self, *, interrupted: bool = False) -> Result:
+        """Return what is known now; a run can be asked for it at any time.
+
+        Args:
+            interrupted: Whether to say that the run was cut short.
+        """
+        with self._lock:
+            state = self._state
+            exists = (state.observed | state.pending | state.failed).any(dim=-1)
+            Y = torch.where(state.observed, state.Y * self.problem.signs, torch.nan)
+            status: RunStatus = "interrupted" if interrupted else self._status()
+            return Result(
+                problem=self.problem,
+                strategy=self.strategy.name,
+                seed=self.seed,
+                all_ids=exists.nonzero().squeeze(-1),
+                all_X=state.X_user[exists],
+                all_Y=Y[exists],
+                n_fast=state.used[0],
+                n_slow=state.used[1],
+                status=status,
+                message=self._message(status),
+                history=tuple(Record(**vars(r)) for r in state.records),
+                ref_point=self.ref_point,
+            )
+
+    # ------------------------------------------------------------------ inside
+
+    def _record(self, event: Event) -> None:
+        self._events.append(event)
+        apply(self._state, event)
+
+    def _record_of(self, id: Any) -> Record:
+        number = check_int("id", id)
+        if not 0 <= number < len(self._state.records):
+            raise ProtocolError(f"evaluation {number} is unknown: ask() never handed it out")
+        return self._state.records[number]
+
+    def _evaluation(self, record: Record) -> Evaluation:
+        x = self._state.x(record.point_id)
+        return Evaluation(
+            id=record.id, point_id=record.point_id, x=x, objective=record.objective
+        )
+
+    def _view(self) -> RunView:
+        state, options = self._state, {"device": self.device}
+        floats = {"device": self.device, "dtype": self.dtype}
+        archive = Archive(
+            X=state.X.unsqueeze(0).to(**floats, copy=True),
+            Y=state.Y.unsqueeze(0).to(**floats, copy=True),
+            observed=state.observed.unsqueeze(0).to(**options),
+        )
+        grid = self.problem.grid
+        return RunView(
+            archive=archive,
+            pending=state.pending.unsqueeze(0).to(**options),
+            failed=state.failed.unsqueeze(0).to(**options),
+            used=torch.tensor([state.used], **options),
+            total=torch.tensor([state.total], **options),
+            n_init=max(0, self.n_init - state.n_attached_complete),
+            tau=self.problem.tau,
+            seeds=torch.tensor([self.seed], **options),
+            grid=None if grid is None else grid.to(**floats),
+        )
+
+    def _propose(self) -> None:
+        """Ask the strategy for a step and record it, if there is anything in it."""
+        view = self._view()
+        proposal, strategy_state = self.strategy.propose(self._state.strategy_state, view)
+        mask = proposal.evaluation_mask[0].cpu()
+        self._waits_for = ()
+        if not mask.any():
+            self._is_exhausted = not bool(view.pending.any())
+            if proposal.waits_for is not None:
+                wanted = proposal.waits_for[0].cpu()
+                self._waits_for = tuple(
+                    r.id
+                    for r in self._state.records
+                    if r.status is Status.PENDING and wanted[r.point_id, r.objective.column]
+                )
+            return
+        if bool((view.used.cpu() + mask.sum(dim=0) > view.total.cpu()).any()):
+            raise ProtocolError(f"strategy {self.strategy.name!r} proposes more than the budget")
+        X = proposal.X[0].detach().to(device="cpu", dtype=torch.float64)
+        self._record(Asked(X=X, evaluation_mask=mask, strategy_state=strategy_state))
+
+    def _status(self) -> RunStatus:
+        state = self._state
+        if bool(state.pending.any()) or state.to_hand_out:
+            return "running"
+        if state.used[1] >= state.total[1]:
+            return "finished"
+        return "exhausted" if self._is_exhausted else "running"
+
+    def _message(self, status: RunStatus) -> str:
+        (n_fast, n_slow), (all_fast, all_slow) = self.n_used, self.n_total
+        n_failed = sum(r.status is Status.FAILED for r in self._state.records)
+        counts = f"{n_slow} of {all_slow} slow and {n_fast} of {all_fast} fast evaluations"
+        failures = f", {n_failed} failed" if n_failed else ""
+        reason = {
+            "finished": "the slow budget is spent",
+            "exhausted": "the strategy has nothing more to propose",
+            "interrupted": "interrupted by the user",
+            "running": "running",
+        }[status]
+        return f"{reason}: {counts}{failures}"

@@ -1,0 +1,131 @@
+"""What a run found, in the user's units and signs."""
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+
+from tcsaea_torch import metrics
+from tcsaea_torch.errors import InvalidInputError, MissingDependencyError
+from tcsaea_torch.events import Record
+from tcsaea_torch.problem import Problem
+from tcsaea_torch.types import Bool, Float, Int, Tensor
+from tcsaea_torch.validation import check_vector
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+RunStatus = Literal["running", "finished", "exhausted", "interrupted"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Result:
+    """What a run found. Tensors are float64 on the CPU, in the user's units and signs."""
+
+    problem: Problem
+    """The problem that was solved."""
+    strategy: str
+    """Name of the strategy."""
+    seed: int
+    """Seed of the run."""
+    all_ids: Int[Tensor, " k"]
+    """Ids of all points that were asked for or attached."""
+    all_X: Float[Tensor, "k d"]
+    """These points."""
+    all_Y: Float[Tensor, "k 2"]
+    """Their values (fast, slow); NaN where not measured."""
+    n_fast: int
+    """Fast evaluations that were asked for."""
+    n_slow: int
+    """Slow evaluations that were asked for."""
+    status: RunStatus
+    """How the run stands."""
+    message: str
+    """The same for a person to read."""
+    history: tuple[Record, ...]
+    """Every evaluation in the order of asking."""
+    ref_point: Float[Tensor, "2"] | None
+    """Reference point of the hypervolume; None before the initial design is complete."""
+
+    @property
+    def X(self) -> Float[Tensor, "n d"]:
+        """All points with both values."""
+        return self.all_X[~self.all_Y.isnan().any(dim=-1)]
+
+    @property
+    def Y(self) -> Float[Tensor, "n 2"]:
+        """Their values (fast, slow)."""
+        return self.all_Y[~self.all_Y.isnan().any(dim=-1)]
+
+    @property
+    def pareto_X(self) -> Float[Tensor, "p d"]:
+        """Non-dominated points."""
+        return self.X[self._is_on_front]
+
+    @property
+    def pareto_Y(self) -> Float[Tensor, "p 2"]:
+        """Their values (fast, slow)."""
+        return self.Y[self._is_on_front]
+
+    @property
+    def _is_on_front(self) -> Bool[Tensor, " n"]:
+        return metrics.is_non_dominated(self.Y * self.problem.signs)
+
+    def hypervolume(self, ref_point: Any = None) -> float:
+        """Return the dominated hypervolume.
+
+        Args:
+            ref_point: In the user's units; None: the run's own reference point.
+
+        Raises:
+            InvalidInputError: If none is given and the run has none yet.
+        """
+        point = self.ref_point if ref_point is None else ref_point
+        if point is None:
+            raise InvalidInputError(
+                "ref_point must be given: this run's initial design is not complete"
+            )
+        point = check_vector("ref_point", point, length=2)
+        signs = self.problem.signs
+        return metrics.hypervolume(self.Y * signs, point * signs)
+
+    def to_dataframe(self) -> "pd.DataFrame":
+        """Return a table with a row for each point; NaN means not measured.
+
+        Raises:
+            MissingDependencyError: If pandas is not installed.
+        """
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise MissingDependencyError(
+                "to_dataframe needs pandas: pip install 'tcsaea-torch[plot]'"
+            ) from error
+        table = pd.DataFrame(self.all_X.numpy(), columns=list(self.problem.names or ()))
+        table.insert(0, "point_id", self.all_ids.numpy())
+        table["fast"], table["slow"] = self.all_Y.T.numpy()
+        complete = ~self.all_Y.isnan().any(dim=-1)
+        on_front = torch.zeros(len(table), dtype=torch.bool)
+        on_front[complete] = self._is_on_front
+        table["on_front"] = on_front.numpy()
+        return table
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the front; see `tcsaea_torch.plotting.plot_front`."""
+        from tcsaea_torch.plotting import plot_front
+
+        return plot_front(self, ax=ax)
+
+    def write_csv(self, path: str | Path) -> None:
+        """Write a line for each evaluation: ids, objective, status, value, point, reason."""
+        x_of = dict(zip(self.all_ids.tolist(), self.all_X.tolist(), strict=True))
+        names = list(self.problem.names or ())
+        with Path(path).open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["id", "point_id", "objective", "status", "value", *names, "reason"])
+            for record in self.history:
+                start = (record.id, record.point_id, record.objective, record.status)
+                x = map(repr, x_of[record.point_id])
+                writer.writerow([*start, repr(record.value), *x, record.reason])

@@ -1,0 +1,161 @@
+"""What a strategy sees, what it returns, and the register of strategies.
+
+A strategy is a frozen configuration with two pure functions. It never calls an
+objective and never writes to the archive; its memory is a flat `State` of named tensors
+and scalars that the caller keeps.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+
+from tcsaea_torch.archive import Archive
+from tcsaea_torch.errors import InvalidInputError
+from tcsaea_torch.types import Bool, Float, Int, Objective, Tensor
+from tcsaea_torch.validation import check_choice
+
+FAST, SLOW = Objective.FAST.column, Objective.SLOW.column
+
+State = dict[str, Tensor | int | float | str]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Proposal:
+    """Points to evaluate next, and with which objectives.
+
+    Row k of a proposal becomes row `len(archive) + k` of the archive, idle rows too.
+    """
+
+    X: Float[Tensor, "b q d"]
+    """Points in the unit cube."""
+    evaluation_mask: Bool[Tensor, "b q 2"]
+    """Which of (fast, slow) to evaluate; a row without any is idle."""
+    waits_for: Bool[Tensor, "b n 2"] | None = None
+    """Outstanding values of archive rows that the strategy needs before it can go on."""
+
+    @classmethod
+    def nothing(cls, run: "RunView", waits_for: Tensor | None = None) -> "Proposal":
+        """Propose no points, waiting for some values or at the end of the budget."""
+        X = run.archive.X[:, :0]
+        mask = torch.zeros(*X.shape[:2], 2, dtype=torch.bool, device=X.device)
+        return cls(X=X, evaluation_mask=mask, waits_for=waits_for)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RunView:
+    """What a strategy may know of b runs."""
+
+    archive: Archive
+    """All rows so far, in the unit cube and minimised."""
+    pending: Bool[Tensor, "b n 2"]
+    """Values that were asked for and have neither come nor failed."""
+    failed: Bool[Tensor, "b n 2"]
+    """Values that were asked for and failed for good."""
+    used: Int[Tensor, "b 2"]
+    """Evaluations asked for so far, of (fast, slow)."""
+    total: Int[Tensor, "b 2"]
+    """Budgets of evaluations: floor(tau n_slow) fast ones and n_slow slow ones."""
+    n_init: int
+    """Size of the initial design that is still wanted; attached points reduce it."""
+    tau: float
+    """Fast evaluations in the time of one slow one."""
+    seeds: Int[Tensor, " b"]
+    """One seed for each run."""
+    grid: Float[Tensor, " d"] | None = None
+    """`Problem.grid`: steps of integer and fixed dimensions, or None."""
+
+    @property
+    def b(self) -> int:
+        """Number of runs."""
+        return self.archive.X.shape[0]
+
+    @property
+    def d(self) -> int:
+        """Number of dimensions."""
+        return self.archive.X.shape[-1]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Floating-point type of the run."""
+        return self.archive.X.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the run."""
+        return self.archive.X.device
+
+    @cached_property
+    def exists(self) -> Bool[Tensor, "b n"]:
+        """Rows that are no padding: asked for or attached."""
+        return (self.archive.observed | self.pending | self.failed).any(dim=-1)
+
+    @property
+    def left(self) -> Int[Tensor, "b 2"]:
+        """Evaluations that may still be asked for."""
+        return (self.total - self.used).clamp_min(0)
+
+
+@runtime_checkable
+class Strategy(Protocol):
+    """How to choose the next evaluations."""
+
+    @property
+    def name(self) -> str:
+        """The strategy's registered name."""
+        ...
+
+    def init(self, run: RunView) -> State:
+        """Return the state before the first step."""
+        ...
+
+    def propose(self, state: State, run: RunView) -> tuple[Proposal, State]:
+        """Return the next step, all that can be decided now, and the state after it."""
+        ...
+
+
+_FACTORIES: dict[str, Callable[..., Strategy]] = {}
+
+
+def register(name: str, factory: Callable[..., Strategy]) -> None:
+    """Add a strategy under a name; `factory(**options)` returns its configuration."""
+    _FACTORIES[name] = factory
+
+
+def names() -> tuple[str, ...]:
+    """Return the names that `get` knows, sorted."""
+    return tuple(sorted(_FACTORIES))
+
+
+def get(name: str, **options: Any) -> Strategy:
+    """Make the strategy of this name.
+
+    Args:
+        name: One of `names()`.
+        **options: Fields of its configuration.
+
+    Raises:
+        InvalidInputError: If the name or an option is unknown.
+    """
+    factory = _FACTORIES[check_choice("strategy", name, _FACTORIES)]
+    try:
+        return factory(**options)
+    except TypeError as error:
+        raise InvalidInputError(f"strategy {name!r}: {error}") from error
+
+
+def check_strategy(value: Any) -> Strategy:
+    """Return a strategy given as an object or by name.
+
+    Raises:
+        InvalidInputError: If it is neither.
+    """
+    if isinstance(value, str):
+        return get(value)
+    if isinstance(value, type) or not isinstance(value, Strategy):
+        raise InvalidInputError(
+            f"strategy must be a name or a configured strategy such as TCSAEA(), got {value!r}"
+        )
+    return value

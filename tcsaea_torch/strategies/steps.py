@@ -1,0 +1,209 @@
+"""Steps that several strategies share."""
+
+import torch
+
+from tcsaea_torch.evolution.ga import tournament_survivors
+from tcsaea_torch.evolution.variation import Draws, Variation, vary
+from tcsaea_torch.models.fitting import FitConfig, fit
+from tcsaea_torch.models.surrogate import Hyperparameters, Surrogate
+from tcsaea_torch.models.training_set import TrainingSet, stack
+from tcsaea_torch.problem import snap
+from tcsaea_torch.rng import latin_hypercube, uniforms
+from tcsaea_torch.strategies.base import FAST, RunView
+from tcsaea_torch.types import Bool, Float, Int, Tensor
+
+SAME_POINT = 1e-9
+"""Points nearer than this in every dimension of the unit cube are one point."""
+
+_N_FALLBACK = 256
+"""Random points tried where a search found nothing new."""
+
+_SIZE_RATIO = 1.3
+"""Training sets are fitted in one batch while padding makes none larger than this factor."""
+
+
+def design(run: RunView, n: int, name: str) -> Float[Tensor, "b n d"]:
+    """Return a random Latin hypercube of n points, snapped to integers."""
+    u, jitter = uniforms(run.seeds, name, 0, (2, n, run.d), dtype=run.dtype).unbind(dim=1)
+    return snap(latin_hypercube(u, jitter), run.grid)
+
+
+def is_known(X: Float[Tensor, "b k d"], run: RunView) -> Bool[Tensor, "b k"]:
+    """Return which points stand in the archive already, pending and failed ones too."""
+    near = (X.unsqueeze(2) - run.archive.X.unsqueeze(1)).abs().amax(dim=-1) < SAME_POINT
+    return (near & run.exists.unsqueeze(1)).any(dim=-1)
+
+
+def first_of_equals(X: Float[Tensor, "b k d"], keep: Bool[Tensor, "b k"]) -> Bool[Tensor, "b k"]:
+    """Unmark points that equal an earlier marked one."""
+    near = (X.unsqueeze(2) - X.unsqueeze(1)).abs().amax(dim=-1) < SAME_POINT
+    earlier = torch.ones_like(near[0]).tril(-1) & near & keep.unsqueeze(1)
+    return keep & ~earlier.any(dim=-1)
+
+
+def breed(
+    parents: Float[Tensor, "b n d"],
+    alive: Bool[Tensor, "b n"],
+    n_offspring: int,
+    run: RunView,
+    generation: int,
+    variation: Variation,
+) -> Float[Tensor, "b k d"]:
+    """Return offspring for one generation of the single-objective search."""
+    n = max(n_offspring, 2)
+    draws = Draws.make(run.seeds, "soea", generation, 1, n, run.d, run.dtype)
+    offspring, _ = vary(
+        parents,
+        alive,
+        draws.mating[:, 0],
+        draws.crossover[:, 0],
+        draws.mutation[:, 0],
+        variation,
+        each_once=parents.shape[1] == n,
+    )
+    return snap(offspring[:, :n_offspring], run.grid)
+
+
+def survivors(
+    population: Int[Tensor, "b n"],
+    offspring: Int[Tensor, "b k"],
+    run: RunView,
+    generation: int,
+    *,
+    maximise: bool,
+) -> Int[Tensor, "b h"]:
+    """Halve parents and offspring by binary tournaments on the fast objective.
+
+    Individuals are rows of the archive; those without a fast value lose.
+    """
+    rows = torch.cat([population, offspring], dim=1)
+    y = run.archive.Y[..., FAST].gather(1, rows)
+    observed = run.archive.observed[..., FAST].gather(1, rows)
+    cost = torch.where(observed, -y if maximise else y, torch.inf)
+    u = uniforms(run.seeds, "soea/tournament", generation, rows.shape[1:], dtype=run.dtype)
+    return rows.gather(1, tournament_survivors(cost, u))
+
+
+def around(
+    X: Float[Tensor, "b k d"],
+    chosen: Bool[Tensor, "b k"],
+    n: Int[Tensor, " b"],
+    n_slots: int,
+    run: RunView,
+    period: int,
+    *,
+    margin: float,
+) -> tuple[Float[Tensor, "b s d"], Bool[Tensor, "b s"]]:
+    """Sample the bounding box of the chosen points by a Latin hypercube.
+
+    Args:
+        X: Points, of which `chosen` count.
+        chosen: Which points span the box.
+        n: How many samples each run takes.
+        n_slots: Room for samples, at least the largest n.
+        run: The runs.
+        period: Counter for the random numbers.
+        margin: Sides shorter than twice this are widened to it, within the cube.
+
+    Returns:
+        The samples, and which of them exist.
+    """
+    mask = chosen.unsqueeze(-1)
+    low = torch.where(mask, X, torch.inf).amin(dim=1)
+    high = torch.where(mask, X, -torch.inf).amax(dim=1)
+    middle, half = (low + high) / 2.0, ((high - low) / 2.0).clamp_min(margin)
+    low, high = (middle - half).clamp(0.0, 1.0), (middle + half).clamp(0.0, 1.0)
+    shape = (2, n_slots, run.d)
+    u, jitter = uniforms(run.seeds, "additional", period, shape, dtype=run.dtype).unbind(dim=1)
+    alive = torch.arange(n_slots, device=X.device) < n.unsqueeze(-1)
+    cube = latin_hypercube(u, jitter, alive)
+    samples = low.unsqueeze(1) + (high - low).unsqueeze(1) * cube
+    samples = torch.where(alive.unsqueeze(-1), samples, 0.5).clamp(0.0, 1.0)
+    return snap(samples, run.grid), alive
+
+
+def choose_new(
+    X: Float[Tensor, "b k d"],
+    candidates: Bool[Tensor, "b k"],
+    n: Int[Tensor, " b"],
+    n_slots: int,
+    run: RunView,
+    period: int,
+) -> tuple[Float[Tensor, "b s d"], Bool[Tensor, "b s"]]:
+    """Draw at most n new points at random from the candidates.
+
+    A run whose candidates are all known gets random new points of the cube instead, so
+    that it goes on; it gets none if those are known too (a finite space is exhausted).
+    """
+    fresh = candidates & ~is_known(X, run)
+    if bool(fresh.any(dim=1).all()):
+        marked = first_of_equals(X, fresh)
+    else:
+        random = uniforms(run.seeds, "fallback", period, (_N_FALLBACK, run.d), dtype=run.dtype)
+        random = snap(random, run.grid)
+        spare = ~is_known(random, run) & ~fresh.any(dim=1, keepdim=True)
+        X = torch.cat([X, random], dim=1)
+        marked = first_of_equals(X, torch.cat([fresh, spare], dim=1))
+    u = uniforms(run.seeds, "choice", period, X.shape[1:2], dtype=run.dtype)
+    order = u.masked_fill(~marked, torch.inf).argsort(dim=1)[:, :n_slots]
+    points = X.gather(1, order.unsqueeze(-1).expand(*order.shape, run.d))
+    wanted = torch.arange(n_slots, device=X.device) < n.unsqueeze(-1)
+    return points, marked.gather(1, order) & wanted
+
+
+def fit_models(
+    sets: dict[str, TrainingSet],
+    trends: dict[str, str],
+    config: FitConfig,
+    init: dict[str, Hyperparameters | None],
+) -> dict[str, Surrogate]:
+    """Fit several models for each of b runs, in as few batches as their sizes allow.
+
+    Args:
+        sets: Training sets `b x n` by name.
+        trends: "constant" or "linear" by name.
+        config: How to fit.
+        init: Warm starts by name; None for a cold start.
+    """
+    compact = {name: train.compact() for name, train in sets.items()}
+    by_size = sorted(compact, key=lambda name: (init[name] is None, compact[name].X.shape[1]))
+    groups: list[list[str]] = []
+    for name in by_size:
+        first = groups[-1][0] if groups else None
+        if first is not None and (init[first] is None) == (init[name] is None) and (
+            compact[name].X.shape[1] <= _SIZE_RATIO * compact[first].X.shape[1]
+        ):
+            groups[-1].append(name)
+        else:
+            groups.append([name])
+    return {
+        name: model
+        for group in groups
+        for name, model in _fit_group(group, compact, trends, config, init).items()
+    }
+
+
+def _fit_group(
+    group: list[str],
+    sets: dict[str, TrainingSet],
+    trends: dict[str, str],
+    config: FitConfig,
+    init: dict[str, Hyperparameters | None],
+) -> dict[str, Surrogate]:
+    """Fit the models of one group as a batch `k b x n`."""
+    n = max(sets[name].X.shape[1] for name in group)
+    train = stack([sets[name].compact(n) for name in group])
+    b = train.X.shape[1]
+    flat = TrainingSet(
+        X=train.X.flatten(0, 1), y=train.y.flatten(0, 1), noise_var=train.noise_var.flatten(0, 1)
+    )
+    is_linear = [[trends[name] == "linear"] * b for name in group]
+    trend = torch.tensor(is_linear, device=flat.X.device).flatten()
+    warm = [init[name] for name in group]
+    start = None
+    if all(w is not None for w in warm):
+        theta = torch.cat([w.theta for w in warm if w is not None])
+        powers = [w.p for w in warm if w is not None and w.p is not None]
+        start = Hyperparameters(theta=theta, p=torch.cat(powers) if powers else None)
+    model = fit(flat, config, trend=trend, init=start)
+    return {name: model[slice(i * b, (i + 1) * b)] for i, name in enumerate(group)}

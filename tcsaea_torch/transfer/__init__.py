@@ -1,0 +1,6 @@
+"""Knowledge transfer from the fast to the slow objective."""
+
+from tcsaea_torch.transfer.co_surrogate import co_training_set, synthetic_values
+from tcsaea_torch.transfer.instance_selection import Interval, half_width, is_believed
+
+__all__ = ["Interval", "co_training_set", "half_width", "is_believed", "synthetic_values"]
