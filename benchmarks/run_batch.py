@@ -40,18 +40,18 @@ def initial_view(
     dtype: torch.dtype = torch.float64,
 ) -> RunView:
     """Return the view of b runs before anything was asked."""
-    b, options = len(seeds), {"device": torch.device(device)}
-    nothing = torch.zeros(b, 0, 2, dtype=torch.bool, **options)
-    total = torch.tensor([int(problem.tau * n_slow + 1e-9), n_slow], **options)
+    b, where = len(seeds), torch.device(device)
+    nothing = torch.zeros(b, 0, 2, dtype=torch.bool, device=where)
+    total = torch.tensor([int(problem.tau * n_slow + 1e-9), n_slow], device=where)
     return RunView(
-        archive=Archive.empty(b, problem.d, dtype=dtype, **options),
+        archive=Archive.empty(b, problem.d, dtype=dtype, device=where),
         pending=nothing,
         failed=nothing,
-        used=torch.zeros(b, 2, dtype=torch.int64, **options),
+        used=torch.zeros(b, 2, dtype=torch.int64, device=where),
         total=total.expand(b, 2),
         n_init=n_init,
         tau=problem.tau,
-        seeds=torch.tensor(list(seeds), **options),
+        seeds=torch.tensor(list(seeds), device=where),
         grid=None if problem.grid is None else problem.grid.to(device),
     )
 

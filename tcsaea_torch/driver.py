@@ -4,7 +4,7 @@ import logging
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from typing import Any, Self
+from typing import Any
 
 import torch
 from tqdm.auto import tqdm
@@ -187,9 +187,10 @@ class _Progress:
         n_fast, n_slow = optimizer.n_total
         self._n_fast_total = n_fast
         self._done = {Objective.FAST: 0, Objective.SLOW: 0}
+        self._hypervolume = ""
         self._bar = tqdm(total=n_slow, desc="slow", disable=not enabled, unit="eval")
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "_Progress":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -200,10 +201,10 @@ class _Progress:
             return
         objective = optimizer.record(event.id).objective
         self._done[objective] += 1
-        text = f"fast {self._done[Objective.FAST]}/{self._n_fast_total}"
         if not self._bar.disable and objective is Objective.SLOW:
             result = optimizer.result()
             if result.ref_point is not None:
-                text += f", hypervolume {result.hypervolume():.4g}"
-        self._bar.set_postfix_str(text, refresh=False)
+                self._hypervolume = f", hypervolume {result.hypervolume():.4g}"
+        fast = f"fast {self._done[Objective.FAST]}/{self._n_fast_total}"
+        self._bar.set_postfix_str(fast + self._hypervolume, refresh=False)
         self._bar.update(int(objective is Objective.SLOW))

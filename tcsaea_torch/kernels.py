@@ -95,7 +95,10 @@ class PowerExponentialKernel(Kernel):
         InvalidInputError: If p is neither in (0, 2] nor "shared" or "ard".
     """
 
-    is_stationary = True
+    raw_theta: torch.nn.Parameter
+    raw_theta_constraint: Interval
+    raw_p: torch.nn.Parameter
+    raw_p_constraint: Interval
 
     def __init__(
         self,
@@ -119,6 +122,11 @@ class PowerExponentialKernel(Kernel):
             self.register_parameter("raw_p", torch.nn.Parameter(raw))
             # No sigmoid: the best power is often 2 itself, the closed end of the range.
             self.register_constraint("raw_p", Interval(*p_range, transform=None))
+
+    @property
+    def is_stationary(self) -> bool:
+        """True: the correlation depends on the difference of the points only."""
+        return True
 
     @property
     def theta(self) -> Tensor:

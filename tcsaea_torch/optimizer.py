@@ -351,29 +351,26 @@ class Optimizer:
 
     def _evaluation(self, record: Record) -> Evaluation:
         x = self._state.x(record.point_id)
-        return Evaluation(
-            id=record.id, point_id=record.point_id, x=x, objective=record.objective
-        )
+        return Evaluation(id=record.id, point_id=record.point_id, x=x, objective=record.objective)
 
     def _view(self) -> RunView:
-        state, options = self._state, {"device": self.device}
-        floats = {"device": self.device, "dtype": self.dtype}
+        state, device, dtype = self._state, self.device, self.dtype
         archive = Archive(
-            X=state.X.unsqueeze(0).to(**floats, copy=True),
-            Y=state.Y.unsqueeze(0).to(**floats, copy=True),
-            observed=state.observed.unsqueeze(0).to(**options),
+            X=state.X.unsqueeze(0).to(device, dtype, copy=True),
+            Y=state.Y.unsqueeze(0).to(device, dtype, copy=True),
+            observed=state.observed.unsqueeze(0).to(device),
         )
         grid = self.problem.grid
         return RunView(
             archive=archive,
-            pending=state.pending.unsqueeze(0).to(**options),
-            failed=state.failed.unsqueeze(0).to(**options),
-            used=torch.tensor([state.used], **options),
-            total=torch.tensor([state.total], **options),
+            pending=state.pending.unsqueeze(0).to(device),
+            failed=state.failed.unsqueeze(0).to(device),
+            used=torch.tensor([state.used], device=device),
+            total=torch.tensor([state.total], device=device),
             n_init=max(0, self.n_init - state.n_attached_complete),
             tau=self.problem.tau,
-            seeds=torch.tensor([self.seed], **options),
-            grid=None if grid is None else grid.to(**floats),
+            seeds=torch.tensor([self.seed], device=device),
+            grid=None if grid is None else grid.to(device, dtype),
         )
 
     def _propose(self) -> None:

@@ -1,19 +1,23 @@
 """Pictures of results. The only module that imports matplotlib."""
 
-from typing import Any
-
-import torch
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from tcsaea_torch.errors import MissingDependencyError
 from tcsaea_torch.result import Result
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
-def plot_front(result: Result, ax: Any = None, compare: Result | None = None) -> Any:
+_SIZE = (7.0, 5.0)
+
+
+def plot_front(result: Result, ax: Any = None, compare: Result | None = None) -> "Axes":
     """Draw all points with both objectives and the front among them.
 
     Args:
         result: What to draw.
-        ax: Matplotlib axes; None makes a new figure.
+        ax: Matplotlib axes; None makes a figure with pyplot.
         compare: Another result of the same problem, drawn in the background.
 
     Returns:
@@ -22,39 +26,59 @@ def plot_front(result: Result, ax: Any = None, compare: Result | None = None) ->
     Raises:
         MissingDependencyError: If matplotlib is not installed.
     """
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise MissingDependencyError(
-            "plots need matplotlib: pip install 'tcsaea-torch[plot]'"
-        ) from error
     if ax is None:
-        ax = plt.figure(figsize=(7.0, 5.0), layout="constrained").add_subplot()
+        _require_matplotlib()
+        import matplotlib.pyplot as plt
+
+        ax = plt.figure(figsize=_SIZE, layout="constrained").add_subplot()
     if compare is not None:
         _draw(ax, compare, color="tab:gray", marker="s")
     _draw(ax, result, color="tab:blue", marker="o")
-    names = [f"{kind} ({way}d)" for kind, way in zip(
-        ("fast objective", "slow objective"), result.problem.directions, strict=True
-    )]  # fmt: skip
-    ax.set_xlabel(names[0])
-    ax.set_ylabel(names[1])
+    labels = (ax.set_xlabel, ax.set_ylabel)
+    for label, kind, way in zip(labels, ("fast", "slow"), result.problem.directions, strict=True):
+        label(f"{kind} objective ({way}d)")
     ax.set_title(f"{result.n_slow} slow and {result.n_fast} fast evaluations")
     ax.grid(visible=True, alpha=0.3)
     ax.legend()
     return ax
 
 
+def save_front(result: Result, path: str | Path, compare: Result | None = None) -> None:
+    """Write a picture of the front to a file; the ending decides the format.
+
+    Args:
+        result: What to draw.
+        path: The file.
+        compare: Another result of the same problem, drawn in the background.
+
+    Raises:
+        MissingDependencyError: If matplotlib is not installed.
+    """
+    _require_matplotlib()
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=_SIZE, layout="constrained")
+    plot_front(result, ax=figure.add_subplot(), compare=compare)
+    figure.savefig(path, dpi=150)
+
+
+def _require_matplotlib() -> None:
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise MissingDependencyError(
+            "plots need matplotlib: pip install 'tcsaea-torch[plot]'"
+        ) from error
+
+
 def _draw(ax: Any, result: Result, *, color: str, marker: str) -> None:
-    """Draw one result: faint dots, and its front as a staircase between its points."""
-    ax.plot(*result.Y.T.numpy(), marker, color=color, alpha=0.25, markersize=4, linestyle="none")
+    """Draw one result: faint dots, and its front with the edge of the attained region."""
+    style = {"marker": marker, "color": color, "linestyle": "none"}
+    ax.plot(*result.Y.T.numpy(), alpha=0.25, markersize=4, **style)
     front = result.pareto_Y[result.pareto_Y[:, 0].argsort()]
     label = f"{result.strategy}: {len(front)} non-dominated"
-    ax.plot(*front.T.numpy(), marker, color=color, markersize=6, linestyle="none", label=label)
-    if len(front) > 1:
-        # The attained region's edge: along the first axis, then along the second.
-        x = front[:, 0].repeat_interleave(2)[1:]
-        y = front[:, 1].repeat_interleave(2)[:-1]
-        signs = result.problem.signs
-        if not bool(torch.equal(signs, torch.ones(2, dtype=signs.dtype))):
-            return
-        ax.plot(x.numpy(), y.numpy(), color=color, linewidth=1.0, alpha=0.7)
+    ax.plot(*front.T.numpy(), markersize=6, label=label, **style)
+    # In order of the first objective, the edge keeps a point's second value up to the next
+    # point if the first is minimised, and takes the next point's at once if maximised.
+    where = "post" if result.problem.directions[0] == "minimize" else "pre"
+    ax.step(*front.T.numpy(), where=where, color=color, linewidth=1.0, alpha=0.7)

@@ -5,9 +5,7 @@ import torch
 from tcsaea_torch.types import Float, Int, Tensor
 
 
-def tournament_survivors(
-    y: Float[Tensor, "b n"], u: Float[Tensor, "b n"]
-) -> Int[Tensor, "b h"]:
+def tournament_survivors(y: Float[Tensor, "b n"], u: Float[Tensor, "b n"]) -> Int[Tensor, "b h"]:
     """Pair parents and offspring at random and return the better one of each pair.
 
     Args:

@@ -57,7 +57,13 @@ class Draws:
 
     @classmethod
     def make(
-        cls, seeds: Int[Tensor, " b"], name: str, step: int, g: int, n: int, d: int,
+        cls,
+        seeds: Int[Tensor, " b"],
+        name: str,
+        step: int,
+        g: int,
+        n: int,
+        d: int,
         dtype: torch.dtype,
     ) -> "Draws":
         """Draw all numbers for g generations."""  # fmt: skip

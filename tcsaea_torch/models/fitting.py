@@ -113,9 +113,7 @@ def maximise_likelihood(
         return part.value, torch.cat(gradient, dim=-1)
 
     lower, upper = layout.box(config.theta_range, data.X)
-    v, value, _ = minimise_in_box(
-        objective, starts.flatten(0, 1), lower, upper, config.options
-    )
+    v, value, _ = minimise_in_box(objective, starts.flatten(0, 1), lower, upper, config.options)
     best = value.reshape(b, n_starts).argmin(dim=-1)
     v = v.reshape(b, n_starts, -1)[torch.arange(b, device=v.device), best]
     log_variance = layout.log_variance(v)

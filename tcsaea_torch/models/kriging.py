@@ -1,15 +1,15 @@
 """`KrigingGP`: our Kriging as a GPyTorch `ExactGP` and a BoTorch `Model`."""
 
 import logging
-from typing import Any, Self
+from typing import Any
 
 import torch
 from botorch.models.gpytorch import GPyTorchModel
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import ScaleKernel
 from gpytorch.likelihoods.gaussian_likelihood import _GaussianLikelihoodBase
+from gpytorch.likelihoods.noise_models import Noise
 from gpytorch.models import ExactGP
-from gpytorch.module import Module
 from linear_operator import to_linear_operator
 from linear_operator.operators import DiagLinearOperator
 
@@ -31,11 +31,13 @@ from tcsaea_torch.validation import check_choice, check_int, describe
 logger = logging.getLogger(__name__)
 
 
-class KnownNoise(Module):
+class KnownNoise(Noise):
     """Noise variances that are known for each row, exactly as given, 0 included.
 
     GPyTorch's `FixedGaussianNoise` lifts them to 1e-6, too much for data without noise.
     """
+
+    noise_var: Tensor
 
     def __init__(self, noise_var: Float[Tensor, "*batch n"]) -> None:
         super().__init__()
@@ -148,10 +150,10 @@ class KrigingGP(ExactGP, GPyTorchModel):
 
     @property
     def hyperparameters(self) -> Hyperparameters:
-        """theta and p in the units of `input_scaling`, and sigma^2 in squared units of y."""
+        """Fitted theta and p in the units of `input_scaling`, and sigma^2 in squared units of y."""
         return self.surrogate.hyperparameters
 
-    def _apply(self, fn: Any) -> Self:
+    def _apply(self, fn: Any) -> "KrigingGP":
         self.surrogate = map_tensors(self.surrogate, fn)
         return super()._apply(fn)
 

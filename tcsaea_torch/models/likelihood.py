@@ -18,20 +18,23 @@ learning. MIT Press, 2006.
 """
 
 from dataclasses import dataclass, fields
-from typing import Self
+from typing import Any, TypeVar
 
 import torch
 
 from tcsaea_torch.kernels import power, power_exponential
 from tcsaea_torch.types import Bool, Float, Tensor
 
+_T = TypeVar("_T", bound="Indexed")
+
 
 class Indexed:
     """Gives a dataclass of tensors indexing along their common leading dimension."""
 
-    def __getitem__(self, index: Tensor | int | slice) -> Self:
+    def __getitem__(self: _T, index: Tensor | int | slice) -> _T:
         """Return the selected batch members."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}  # pyright: ignore
+        bundle: Any = self
+        values = {f.name: getattr(self, f.name) for f in fields(bundle)}
         return type(self)(**{k: v if v is None else v[index] for k, v in values.items()})
 
 
@@ -174,7 +177,8 @@ def negative_log_likelihood(
     if log_variance is not None:
         diagonal = diagonal + data.noise / log_variance.exp().unsqueeze(-1)
     factors = factorise(data, theta, p, diagonal, inverse=True)
-    assert factors.Ci is not None and factors.R is not None
+    assert factors.Ci is not None
+    assert factors.R is not None
     log_det = 2.0 * factors.L.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)
     if log_variance is None:
         variance = closed_form_variance(factors, n)
@@ -221,9 +225,7 @@ def _gradient_squared(X: Tensor, G: Tensor) -> Tensor:
     return (X * (G @ X - g * X)).sum(dim=-2)
 
 
-def _gradient_power(
-    X: Tensor, G: Tensor, theta: Tensor, p: Tensor
-) -> tuple[Tensor, Tensor]:
+def _gradient_power(X: Tensor, G: Tensor, theta: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
     """Return the derivatives with respect to theta and p, one dimension at a time."""
     d_theta, d_p = torch.empty_like(theta), torch.empty_like(p)
     for k in range(X.shape[-1]):
@@ -233,4 +235,3 @@ def _gradient_power(
         d_theta[..., k] = -0.5 * GP.sum(dim=(-2, -1))
         d_p[..., k] = -0.5 * theta[..., k] * (GP * logarithm).sum(dim=(-2, -1))
     return d_theta, d_p
-

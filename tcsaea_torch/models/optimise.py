@@ -129,9 +129,7 @@ class _Search:
     def keep(self, mask: Tensor) -> "_Search":
         """Keep only the members in `mask`."""
         constant = ("lower", "upper", "options")
-        return _Search(
-            **{k: v if k in constant else v[mask] for k, v in self.__dict__.items()}
-        )
+        return _Search(**{k: v if k in constant else v[mask] for k, v in self.__dict__.items()})
 
     def _direction(self, x: Tensor, g: Tensor, H: Tensor) -> Tensor:
         projected, free = _project(x, g, self.lower, self.upper)
@@ -177,7 +175,7 @@ class _Search:
         eye = torch.eye(s.shape[-1], dtype=s.dtype, device=s.device)
         H = torch.where(first[:, None, None], scale * eye, self.H)
         Hy = H @ y.unsqueeze(-1)
-        yHy = (y.unsqueeze(-2) @ Hy)
+        yHy = y.unsqueeze(-2) @ Hy
         column = s.unsqueeze(-1)
         cross = Hy @ column.mT
         # rho = 0 leaves H as it is.

@@ -137,9 +137,7 @@ def merge_duplicates(train: TrainingSet) -> TrainingSet:
     return replace(
         train,
         y=torch.where(kept & ~alone, mean, train.y),
-        noise_var=torch.where(
-            kept, torch.where(alone, train.noise_var, noise_var), torch.inf
-        ),
+        noise_var=torch.where(kept, torch.where(alone, train.noise_var, noise_var), torch.inf),
     )
 
 
@@ -147,9 +145,7 @@ def _group_sum(values: Tensor, first: Tensor) -> Tensor:
     return torch.zeros_like(values).scatter_add(-1, first, values)
 
 
-def limit(
-    train: TrainingSet, n_max: int, u: Float[Tensor, "*batch n"]
-) -> TrainingSet:
+def limit(train: TrainingSet, n_max: int, u: Float[Tensor, "*batch n"]) -> TrainingSet:
     """Keep at most `n_max` rows of each set, after ParEGO [Knowles2006].
 
     The half with the smallest values, and a uniform sample of the others. Sets that

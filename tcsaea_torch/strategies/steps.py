@@ -170,8 +170,10 @@ def fit_models(
     groups: list[list[str]] = []
     for name in by_size:
         first = groups[-1][0] if groups else None
-        if first is not None and (init[first] is None) == (init[name] is None) and (
-            compact[name].X.shape[1] <= _SIZE_RATIO * compact[first].X.shape[1]
+        if (
+            first is not None
+            and (init[first] is None) == (init[name] is None)
+            and (compact[name].X.shape[1] <= _SIZE_RATIO * compact[first].X.shape[1])
         ):
             groups[-1].append(name)
         else:

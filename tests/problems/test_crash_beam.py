@@ -110,10 +110,14 @@ def check_energy(result: CrashResult) -> None:
         assert (part >= 0.0).all()
 
 
-def test_energy_is_conserved_in_random_designs(result: CrashResult) -> None:
+def test_energy_is_conserved_in_random_designs(unit: np.ndarray, result: CrashResult) -> None:
     check_energy(result)
     assert (result.plastic > 0.9 * result.initial_energy).all()
     assert (result.rebound_speed > 0.0).all()
+    lengths, widths = geometry(6)
+    segments = DENSITY * 4e-3 * lengths * widths * designs(unit)[:, :6]
+    moving = 600.0 + segments.sum(axis=1) - 0.5 * segments[:, 0]  # its front end is at the wall
+    np.testing.assert_allclose(result.initial_energy, 0.5 * moving * 10.0**2)
 
 
 @pytest.mark.parametrize("n_segments", [5, 6, 7, 8])
