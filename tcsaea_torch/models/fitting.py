@@ -5,11 +5,10 @@ optimiser and `likelihood` for the function that it minimises.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
-from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.kernels import FREE_POWER_RANGE, PowerMode, check_power_mode
 from tcsaea_torch.models.likelihood import Standardised, negative_log_likelihood
 from tcsaea_torch.models.optimise import BFGSOptions, minimise_in_box
@@ -190,10 +189,3 @@ def isotropic_starts(n: int) -> tuple[float, ...]:
     return tuple((2.0, 20.0, 100.0, 0.4, 500.0, 0.05)[:n]) + tuple(
         2.0 * 1.7**k for k in range(1, n - 5)
     )
-
-
-def with_starts(config: FitConfig, n: int) -> FitConfig:
-    """Return the configuration with n isotropic starts."""
-    if n < 1:
-        raise InvalidInputError(f"n_starts must be an integer >= 1, got {n}")
-    return replace(config, starts=isotropic_starts(n))

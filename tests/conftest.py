@@ -1,0 +1,51 @@
+"""Shared fixtures. Importing this first puts shape and type checks on the whole package."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from jaxtyping import install_import_hook
+
+import tests.typecheck  # noqa: F401  the hook below names it
+
+install_import_hook("tcsaea_torch", "tests.typecheck.checked")
+
+REFERENCE = Path(__file__).parent / "reference"
+DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def _global_state_is_untouched() -> Iterator[None]:
+    """No test, and so nothing in the library, may change torch's global state."""
+    dtype, rng = torch.get_default_dtype(), torch.get_rng_state()
+    yield
+    assert torch.get_default_dtype() == dtype
+    assert torch.equal(torch.get_rng_state(), rng)
+
+
+@pytest.fixture(params=DEVICES)
+def device(request: pytest.FixtureRequest) -> torch.device:
+    """Each device that this machine has."""
+    return torch.device(request.param)
+
+
+def load_reference(name: str) -> Any:
+    """Return the content of a reference file."""
+    return json.loads((REFERENCE / f"{name}.json").read_text())
+
+
+@pytest.fixture
+def tensor() -> Callable[[Any], torch.Tensor]:
+    """Turn nested lists into float64 tensors."""
+    return lambda value: torch.tensor(value, dtype=torch.float64)
