@@ -24,6 +24,9 @@ from tcsaea_torch.models.training_set import TrainingSet
 from tcsaea_torch.types import Bool, Tensor
 from tcsaea_torch.validation import check_choice, check_int, check_real
 
+_MEAN_SQUARE_DISTANCE = {"unit": 1 / 6, "standardize": 2.0}
+"""Mean of (x_k - x'_k)^2 for uniform inputs, in scaled units."""
+
 _VARIANCE_RANGE = (1e-4, 1e4)
 """Range of a fitted sigma^2 in units of the outputs' sample variance."""
 
@@ -42,8 +45,9 @@ class FitConfig:
     """"unit", or "standardize" as in DACE; theta is in these units."""
     theta_range: tuple[float, float] = (1e-5, 1e3)
     """Box for every theta. DACE's is (1e-5, 100) on standardised inputs."""
-    starts: tuple[float, ...] = (2.0, 20.0)
-    """Isotropic starts, as the sum of theta over the dimensions."""
+    starts: tuple[float, ...] = (0.4, 4.0)
+    """Isotropic starts, as the typical sum of theta d^2 between two points: far above 10
+    nothing is correlated, and the likelihood has no slope."""
     nugget: float | None = None
     """Added to the diagonal of R; None means 1e-10 in float64 and 1e-5 in float32."""
     options: BFGSOptions = BFGSOptions()
@@ -166,8 +170,9 @@ class _Layout:
         if init is not None:
             parts.append(init.theta.log().unsqueeze(1))
         else:
-            theta = data.X.new_tensor([[math.log(total / d)] for total in config.starts])
-            parts.append(theta.expand(b, -1, d))
+            mean_square = _MEAN_SQUARE_DISTANCE[config.input_scaling]
+            thetas = [[math.log(typical / (d * mean_square))] for typical in config.starts]
+            parts.append(data.X.new_tensor(thetas).expand(b, -1, d))
         s = parts[0].shape[1]
         if self.n_powers:
             if init is not None and init.p is not None:
@@ -184,8 +189,7 @@ class _Layout:
 
 
 def isotropic_starts(n: int) -> tuple[float, ...]:
-    """Return n isotropic starts, spread by factors of about 5 around the default ones."""
+    """Return n isotropic starts for `FitConfig.starts`, spread over its useful range."""
     check_int("n_starts", n, minimum=1)
-    return tuple((2.0, 20.0, 100.0, 0.4, 500.0, 0.05)[:n]) + tuple(
-        2.0 * 1.7**k for k in range(1, n - 5)
-    )
+    first = (0.4, 4.0, 1.2, 0.1, 12.0, 0.03)
+    return first[:n] + tuple(0.05 * 1.3**k for k in range(n - len(first)))

@@ -25,6 +25,9 @@ import torch
 from tcsaea_torch.kernels import power, power_exponential
 from tcsaea_torch.types import Bool, Float, Tensor
 
+_ROUNDING = 1e3
+"""Residuals below this many units of rounding, of standardised outputs, are none."""
+
 _T = TypeVar("_T", bound="Indexed")
 
 
@@ -74,6 +77,8 @@ class Factorisation(Indexed):
     """C^-1 (y - F beta)."""
     quadratic: Float[Tensor, "*batch"]
     """(y - F beta)' C^-1 (y - F beta)."""
+    is_exact: Bool[Tensor, "*batch"]
+    """Whether the trend alone explains the data, up to rounding. No likelihood is left."""
     Ci: Float[Tensor, "*batch n n"] | None
     """C^-1, if asked for."""
 
@@ -124,6 +129,7 @@ def factorise(
         beta=beta,
         a=a,
         quadratic=(e * a).sum(dim=-1),
+        is_exact=e.abs().amax(dim=-1) < _ROUNDING * torch.finfo(e.dtype).eps,
         Ci=Ci,
     )
 
@@ -204,9 +210,11 @@ def negative_log_likelihood(
         d_theta, d_p = _gradient_power(data.X, G, theta, p)
 
     def finite(gradient: Tensor, like: Tensor) -> Tensor:
-        bad = factors.failed | ~value.isfinite()
+        bad = factors.failed | factors.is_exact | ~value.isfinite()
         return torch.where(bad.reshape(bad.shape + (1,) * (like.ndim - bad.ndim)), 0.0, gradient)
 
+    # An exact trend leaves rounding errors to fit: call every theta equally good instead.
+    value = torch.where(factors.is_exact & ~factors.failed, 0.0, value)
     value_or_inf = torch.where(factors.failed | value.isnan(), torch.inf, value)
     return Likelihood(
         value=value_or_inf,

@@ -72,7 +72,7 @@ class TCSAEA:
     reset_vectors: bool = True
     """Whether RVEA begins each period with unadapted vectors."""
     kriging: FitConfig = field(
-        default_factory=lambda: _dace(starts=(1.0, 10.0), max_evaluations=60, value_tolerance=1e-7)
+        default_factory=lambda: _dace(starts=(2.0, 20.0), max_evaluations=60, value_tolerance=1e-7)
     )
     """How the Gaussian processes are fitted."""
     trend_fast: Trend = "constant"
@@ -377,9 +377,9 @@ RELEASED: dict[str, Any] = {
     "limit_first_fast": False,
     "search": RVEAConfig(n_generations=8, first_generation=1, penalty_generations=20),
     "reset_vectors": False,
-    # DACE starts from theta = 5 and makes at most four sweeps of pattern search: its fits
-    # are cruder than ours could be, and the published behaviour rests on that.
-    "kriging": _dace(starts=(30.0,), max_evaluations=15, value_tolerance=1e-5),
+    # DACE makes at most four sweeps of pattern search: the published behaviour rests on
+    # fits cruder than ours could be. Its start, theta = 5, would leave a gradient no slope.
+    "kriging": _dace(starts=(12.0,), max_evaluations=15, value_tolerance=1e-5),
     "trend_fast": "linear",
     "trend_co": "linear",
     "soea_maximises": True,
