@@ -33,7 +33,7 @@ PAPER = {
 }  # fmt: skip
 """Mean IGD of TC-SAEA in the paper's Table 1, tau = 5, 20 runs."""
 
-COLUMNS = (
+COLUMNS: tuple[str, ...] = (
     "suite", "problem", "box", "tau", "strategy", "seed", "n_slow", "n_fast", "igd", "hv",
     "seconds", "device", "commit", "versions", "machine",
 )  # fmt: skip
@@ -122,8 +122,9 @@ def run_suite(
                     if is_new:
                         writer.writeheader()
                     writer.writerow(row)
-                print(f"{name:7} {strategy:17} seed {seed}: IGD {row['igd']:.4g}, "
-                      f"{row['n_slow']} slow, {row['n_fast']} fast, {row['seconds']} s", flush=True)  # fmt: skip
+                calls = f"{row['n_slow']} slow, {row['n_fast']} fast"
+                head = f"{name:7} {strategy:17} seed {seed}"
+                print(f"{head}: IGD {row['igd']:.4g}, {calls}, {row['seconds']} s", flush=True)
 
 
 def table(path: Path) -> str:

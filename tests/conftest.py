@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import jaxtyping
 import pytest
 import torch
-from jaxtyping import install_import_hook
 
 import tests.typecheck  # noqa: F401  the hook below names it
 
-install_import_hook("tcsaea_torch", "tests.typecheck.checked")
+jaxtyping.install_import_hook("tcsaea_torch", "tests.typecheck.checked")
 
 REFERENCE = Path(__file__).parent / "reference"
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
@@ -38,6 +38,14 @@ def _global_state_is_untouched() -> Iterator[None]:
 def device(request: pytest.FixtureRequest) -> torch.device:
     """Each device that this machine has."""
     return torch.device(request.param)
+
+
+@pytest.fixture
+def unchecked() -> Iterator[None]:
+    """Let wrong types through to the library's own checks, as they are for users."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def load_reference(name: str) -> Any:
