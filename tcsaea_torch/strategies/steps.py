@@ -48,11 +48,18 @@ def breed(
     run: RunView,
     generation: int,
     variation: Variation,
-) -> Float[Tensor, "b k d"]:
-    """Return offspring for one generation of the single-objective search."""
+) -> tuple[Float[Tensor, "b k d"], Bool[Tensor, "b k"]]:
+    """Return offspring for one generation of the single-objective search.
+
+    An offspring that is known already is replaced by a random point, so that no
+    evaluation is spent twice.
+
+    Returns:
+        The offspring, and which of them are new; only a finite space makes some known.
+    """
     n = max(n_offspring, 2)
     draws = Draws.make(run.seeds, "soea", generation, 1, n, run.d, run.dtype)
-    offspring, _ = vary(
+    X, _ = vary(
         parents,
         alive,
         draws.mating[:, 0],
@@ -61,7 +68,12 @@ def breed(
         variation,
         each_once=parents.shape[1] == n,
     )
-    return snap(offspring[:, :n_offspring], run.grid)
+    X = snap(X[:, :n_offspring], run.grid)
+    shape = (n_offspring, run.d)
+    random = uniforms(run.seeds, "soea/fallback", generation, shape, dtype=run.dtype)
+    is_new = first_of_equals(X, ~is_known(X, run))
+    X = torch.where(is_new.unsqueeze(-1), X, snap(random, run.grid))
+    return X, first_of_equals(X, ~is_known(X, run))
 
 
 def survivors(

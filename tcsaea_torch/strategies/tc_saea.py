@@ -142,6 +142,7 @@ class TCSAEA:
             "stage": "design",
             "n_design": 0,
             "generation": 0,
+            "first_offspring": 0,
             "n_offspring": 0,
             "period": 0,
             "population": torch.zeros(run.b, 0, dtype=torch.int64, device=run.device),
@@ -164,10 +165,10 @@ class TCSAEA:
                 waits_for = run.pending.clone()
                 waits_for[..., SLOW] = False
                 return Proposal.nothing(run, waits_for), state
-            n_offspring = self._n_offspring(state, run)
-            if n_offspring > 0:
-                return self._soea_generation(state, run, n_offspring)
-            state = {**state, "stage": "periods"}
+            proposal, after = self._soea_generation(state, run)
+            if bool(proposal.evaluation_mask.any()):
+                return proposal, after
+            state = {**state, "stage": "periods"}  # the budget or the space is used up
         if bool(run.pending.any()):
             return Proposal.nothing(run, run.pending), state
         n_new = run.left.amin(dim=-1).clamp_max(self.n_new)
@@ -185,41 +186,40 @@ class TCSAEA:
         state = {**state, "stage": "soea", "n_design": n, "population": rows}
         return Proposal(X=X, evaluation_mask=mask), _extended(state, n)
 
-    def _n_offspring(self, state: State, run: RunView) -> int:
-        """Return the size of the SOEA's next generation; its tail is cut by the budget.
-
-        The members of a batch are in step here: all have the same budgets and design.
-        """
-        n_design = int(state["n_design"])
-        target = self._fast_target(run.used[:, SLOW], n_design, run)
-        return max(0, min(int((target - run.used[:, FAST]).amin()), n_design))
-
-    def _soea_generation(
-        self, state: State, run: RunView, n_offspring: int
-    ) -> tuple[Proposal, State]:
+    def _soea_generation(self, state: State, run: RunView) -> tuple[Proposal, State]:
         """Run one generation of an SOEA on f_f while the slow values are on their way."""
-        generation, population = int(state["generation"]), _tensor(state, "population")
-        last = int(state["n_offspring"])
-        if last:
-            n = len(run.archive)
-            offspring = torch.arange(n - last, n, device=run.device).expand(run.b, last)
-            population = steps.survivors(
-                population, offspring, run, generation, maximise=self.soea_maximises
-            )
+        n_design, generation = int(state["n_design"]), int(state["generation"])
+        credit = self._fast_target(run.used[:, SLOW], n_design, run) - run.used[:, FAST]
+        n_offspring = max(0, min(int(credit.amax()), n_design))
+        if n_offspring == 0:
+            return Proposal.nothing(run), state
+        population = self._soea_population(state, run)
         columns = population.unsqueeze(-1).expand(*population.shape, run.d)
         alive = run.archive.observed[..., FAST].gather(1, population)
         alive = alive | ~alive.any(dim=1, keepdim=True)  # all failed: breed from all
         parents = run.archive.X.gather(1, columns)
-        X = steps.breed(parents, alive, n_offspring, run, generation, self.variation)
+        X, is_new = steps.breed(parents, alive, n_offspring, run, generation, self.variation)
+        affordable = torch.arange(n_offspring, device=run.device) < credit.unsqueeze(-1)
         mask = torch.zeros(run.b, n_offspring, 2, dtype=torch.bool, device=run.device)
-        mask[..., FAST] = True
+        mask[..., FAST] = is_new & affordable
         state = {
             **state,
             "generation": generation + 1,
+            "first_offspring": len(run.archive),
             "n_offspring": n_offspring,
             "population": population,
         }
         return Proposal(X=X, evaluation_mask=mask), _extended(state, n_offspring)
+
+    def _soea_population(self, state: State, run: RunView) -> Int[Tensor, "b n"]:
+        """Return rows of the archive: the survivors of the last generation, or the design."""
+        population, n = _tensor(state, "population"), int(state["n_offspring"])
+        if n == 0:
+            return population
+        start = int(state["first_offspring"])
+        offspring = torch.arange(start, start + n, device=run.device).expand(run.b, n)
+        generation = int(state["generation"])
+        return steps.survivors(population, offspring, run, generation, maximise=self.soea_maximises)
 
     def _fast_target(self, n_slow: Tensor, n_design: int, run: RunView) -> Tensor:
         """Return how many fast calls there may be once `n_slow` slow ones are asked for."""
@@ -228,7 +228,7 @@ class TCSAEA:
             start = max(n_design, int(n_design * (run.tau - 1.0) + 1e-9))
             later = (n_slow - n_design).clamp_min(0)
             target = start + later + torch.floor(run.tau * later.double() + 1e-9).long()
-            credit = torch.where(n_slow <= 2 * n_design, target, credit)
+            credit = torch.minimum(credit, target)
         return torch.minimum(credit, run.total[:, FAST])
 
     # ------------------------------------------------------------------ lines 2 to 24

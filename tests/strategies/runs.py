@@ -1,0 +1,46 @@
+"""Helpers to drive strategies without an `Optimizer`."""
+
+from dataclasses import replace
+
+import torch
+
+from benchmarks.run_batch import initial_view, tell_all
+from tcsaea_torch.archive import Archive
+from tcsaea_torch.problems import TestProblem
+
+
+class Toy(TestProblem):
+    """Two paraboloids with minima at 0.2 and 0.8; cheap, smooth, batched."""
+
+    def __init__(self, d=2, tau=5.0, **options):
+        super().__init__(
+            fast=lambda X: ((X - 0.2) ** 2).sum(dim=-1),
+            slow=lambda X: ((X - 0.8) ** 2).sum(dim=-1),
+            bounds=options.pop("bounds", [[0.0] * d, [1.0] * d]),
+            tau=tau,
+            vectorized=True,
+            **options,
+        )
+
+
+def steps_of(problem, strategy, seeds, *, n_slow, n_init, n_steps=None):
+    """Yield (view before, proposal, state after) for each step of a synchronous run."""
+    run = initial_view(problem, seeds, n_slow=n_slow, n_init=n_init)
+    state = strategy.init(run)
+    done = 0
+    while n_steps is None or done < n_steps:
+        proposal, state = strategy.propose(state, run)
+        if not proposal.evaluation_mask.any():
+            return
+        yield run, proposal, state
+        run = tell_all(problem, run, proposal.X, proposal.evaluation_mask)
+        done += 1
+
+
+def with_rows(run, X, Y, observed=None):
+    """Return a view with these rows measured (b = 1)."""
+    X, Y = X.unsqueeze(0), Y.unsqueeze(0)
+    seen = torch.ones_like(Y, dtype=torch.bool) if observed is None else observed.unsqueeze(0)
+    archive = Archive(X=X, Y=torch.where(seen, Y, 0.0), observed=seen)
+    nothing = torch.zeros_like(seen)
+    return replace(run, archive=archive, pending=nothing, failed=nothing)
