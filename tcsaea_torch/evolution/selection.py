@@ -48,7 +48,9 @@ def apd_select(
     angle = torch.where(length > 0, cosine.acos(), 0.0)
 
     gamma = smallest_angles(unit).expand(*niche.shape[:-1], -1).gather(-1, niche)
-    penalty = torch.as_tensor(penalty, dtype=F.dtype, device=F.device).unsqueeze(-1)
+    # A fill, not a copy from the host: that would wait for the device.
+    factor = penalty if isinstance(penalty, Tensor) else F.new_full((), penalty)
+    penalty = factor.unsqueeze(-1)
     distance = (1.0 + m * penalty * angle / gamma) * length
 
     member = niche.unsqueeze(-2) == torch.arange(unit.shape[-2], device=F.device).unsqueeze(-1)
