@@ -108,7 +108,9 @@ def factorise(
     L, info = torch.linalg.cholesky_ex(C)
     failed = info > 0
     # A failed factor may hold zeros or NaN on its diagonal: solve with 1 instead.
-    L = torch.where(failed[..., None, None], torch.eye(L.shape[-1], dtype=L.dtype, device=L.device), L)
+    L = torch.where(
+        failed[..., None, None], torch.eye(L.shape[-1], dtype=L.dtype, device=L.device), L
+    )
     rhs = torch.cat([data.F, data.y.unsqueeze(-1)], dim=-1)
     Ci = torch.cholesky_inverse(L) if inverse else None
     solved = torch.cholesky_solve(rhs, L) if Ci is None else Ci @ rhs

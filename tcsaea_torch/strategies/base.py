@@ -116,6 +116,13 @@ class Strategy(Protocol):
         ...
 
 
+def tensor_in(state: State, key: str) -> Tensor:
+    """Return an entry of the state that is a tensor."""
+    value = state[key]
+    assert isinstance(value, Tensor)
+    return value
+
+
 _FACTORIES: dict[str, Callable[..., Strategy]] = {}
 
 

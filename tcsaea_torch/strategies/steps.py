@@ -2,14 +2,12 @@
 
 import torch
 
-from tcsaea_torch.evolution.ga import tournament_survivors
-from tcsaea_torch.evolution.variation import Draws, Variation, vary
 from tcsaea_torch.models.fitting import FitConfig, fit
 from tcsaea_torch.models.surrogate import Hyperparameters, Surrogate
 from tcsaea_torch.models.training_set import TrainingSet, stack
 from tcsaea_torch.problem import snap
 from tcsaea_torch.rng import latin_hypercube, uniforms
-from tcsaea_torch.strategies.base import FAST, RunView
+from tcsaea_torch.strategies.base import RunView
 from tcsaea_torch.types import Bool, Float, Int, Tensor
 
 SAME_POINT = 1e-9
@@ -39,61 +37,6 @@ def first_of_equals(X: Float[Tensor, "b k d"], keep: Bool[Tensor, "b k"]) -> Boo
     near = (X.unsqueeze(2) - X.unsqueeze(1)).abs().amax(dim=-1) < SAME_POINT
     earlier = torch.ones_like(near[0]).tril(-1) & near & keep.unsqueeze(1)
     return keep & ~earlier.any(dim=-1)
-
-
-def breed(
-    parents: Float[Tensor, "b n d"],
-    alive: Bool[Tensor, "b n"],
-    n_offspring: int,
-    run: RunView,
-    generation: int,
-    variation: Variation,
-) -> tuple[Float[Tensor, "b k d"], Bool[Tensor, "b k"]]:
-    """Return offspring for one generation of the single-objective search.
-
-    An offspring that is known already is replaced by a random point, so that no
-    evaluation is spent twice.
-
-    Returns:
-        The offspring, and which of them are new; only a finite space makes some known.
-    """
-    n = max(n_offspring, 2)
-    draws = Draws.make(run.seeds, "soea", generation, 1, n, run.d, run.dtype)
-    X, _ = vary(
-        parents,
-        alive,
-        draws.mating[:, 0],
-        draws.crossover[:, 0],
-        draws.mutation[:, 0],
-        variation,
-        each_once=parents.shape[1] == n,
-    )
-    X = snap(X[:, :n_offspring], run.grid)
-    shape = (n_offspring, run.d)
-    random = uniforms(run.seeds, "soea/fallback", generation, shape, dtype=run.dtype)
-    is_new = first_of_equals(X, ~is_known(X, run))
-    X = torch.where(is_new.unsqueeze(-1), X, snap(random, run.grid))
-    return X, first_of_equals(X, ~is_known(X, run))
-
-
-def survivors(
-    population: Int[Tensor, "b n"],
-    offspring: Int[Tensor, "b k"],
-    run: RunView,
-    generation: int,
-    *,
-    maximise: bool,
-) -> Int[Tensor, "b h"]:
-    """Halve parents and offspring by binary tournaments on the fast objective.
-
-    Individuals are rows of the archive; those without a fast value lose.
-    """
-    rows = torch.cat([population, offspring], dim=1)
-    y = run.archive.Y[..., FAST].gather(1, rows)
-    observed = run.archive.observed[..., FAST].gather(1, rows)
-    cost = torch.where(observed, -y if maximise else y, torch.inf)
-    u = uniforms(run.seeds, "soea/tournament", generation, rows.shape[1:], dtype=run.dtype)
-    return rows.gather(1, tournament_survivors(cost, u))
 
 
 def around(

@@ -34,7 +34,16 @@ from tcsaea_torch.models.training_set import (
 )
 from tcsaea_torch.rng import uniforms
 from tcsaea_torch.strategies import steps
-from tcsaea_torch.strategies.base import FAST, SLOW, Proposal, RunView, State, register
+from tcsaea_torch.strategies.base import (
+    FAST,
+    SLOW,
+    Proposal,
+    RunView,
+    State,
+    register,
+    tensor_in,
+)
+from tcsaea_torch.strategies.start import sample_design, soea_generation, start_state
 from tcsaea_torch.transfer.co_surrogate import co_training_set, synthetic_values
 from tcsaea_torch.transfer.instance_selection import Interval, half_width, is_believed
 from tcsaea_torch.types import Bool, Float, Int, Tensor
@@ -139,13 +148,8 @@ class TCSAEA:
         """Return the state before the initial design."""
         zeros = torch.zeros_like(run.archive.X[..., 0])
         return {
-            "stage": "design",
-            "n_design": 0,
-            "generation": 0,
-            "first_offspring": 0,
-            "n_offspring": 0,
+            **start_state(run),
             "period": 0,
-            "population": torch.zeros(run.b, 0, dtype=torch.int64, device=run.device),
             "born": torch.zeros_like(zeros, dtype=torch.int64),
             "co_mean": zeros,
             "slow_mean": zeros,
@@ -155,71 +159,27 @@ class TCSAEA:
     def propose(self, state: State, run: RunView) -> tuple[Proposal, State]:
         """Return the next step: the initial design, a generation of the SOEA, or a period."""
         state = _aligned(state, run)
-        if state["stage"] == "design":
-            n = min(run.n_init, int(run.left.amin()))
-            if n > 0:
-                return self._design(state, run, n)
-            state = {**state, "stage": "periods"}  # all initial points were attached
-        if state["stage"] == "soea":
-            if bool(run.pending[..., FAST].any()):
-                waits_for = run.pending.clone()
-                waits_for[..., SLOW] = False
-                return Proposal.nothing(run, waits_for), state
-            proposal, after = self._soea_generation(state, run)
-            if bool(proposal.evaluation_mask.any()):
-                return proposal, after
-            state = {**state, "stage": "periods"}  # the budget or the space is used up
+        if state["stage"] == "design":  # line 1
+            proposal, state = sample_design(state, run)
+            if state["n_design"]:
+                return proposal, state
+        if state["stage"] == "soea":  # line 1
+            proposal, state = soea_generation(
+                state,
+                run,
+                self._fast_target(run.used[:, SLOW], int(state["n_design"]), run),
+                self.variation,
+                maximise=self.soea_maximises,
+            )
+            if bool(proposal.evaluation_mask.any()) or proposal.waits_for is not None:
+                return proposal, state
+            state = {**state, "stage": "periods"}
         if bool(run.pending.any()):
             return Proposal.nothing(run, run.pending), state
         n_new = run.left.amin(dim=-1).clamp_max(self.n_new)
         if not bool((n_new > 0).any()):
             return Proposal.nothing(run), state
         return self._period(state, run, n_new)
-
-    # ------------------------------------------------------------------ line 1
-
-    def _design(self, state: State, run: RunView, n: int) -> tuple[Proposal, State]:
-        """Sample the initial population X by LHS; it gets both objectives."""
-        X = steps.design(run, n, "design")
-        rows = len(run.archive) + torch.arange(n, device=run.device).expand(run.b, n)
-        mask = torch.ones(run.b, n, 2, dtype=torch.bool, device=run.device)
-        state = {**state, "stage": "soea", "n_design": n, "population": rows}
-        return Proposal(X=X, evaluation_mask=mask), _extended(state, n)
-
-    def _soea_generation(self, state: State, run: RunView) -> tuple[Proposal, State]:
-        """Run one generation of an SOEA on f_f while the slow values are on their way."""
-        n_design, generation = int(state["n_design"]), int(state["generation"])
-        credit = self._fast_target(run.used[:, SLOW], n_design, run) - run.used[:, FAST]
-        n_offspring = max(0, min(int(credit.amax()), n_design))
-        if n_offspring == 0:
-            return Proposal.nothing(run), state
-        population = self._soea_population(state, run)
-        columns = population.unsqueeze(-1).expand(*population.shape, run.d)
-        alive = run.archive.observed[..., FAST].gather(1, population)
-        alive = alive | ~alive.any(dim=1, keepdim=True)  # all failed: breed from all
-        parents = run.archive.X.gather(1, columns)
-        X, is_new = steps.breed(parents, alive, n_offspring, run, generation, self.variation)
-        affordable = torch.arange(n_offspring, device=run.device) < credit.unsqueeze(-1)
-        mask = torch.zeros(run.b, n_offspring, 2, dtype=torch.bool, device=run.device)
-        mask[..., FAST] = is_new & affordable
-        state = {
-            **state,
-            "generation": generation + 1,
-            "first_offspring": len(run.archive),
-            "n_offspring": n_offspring,
-            "population": population,
-        }
-        return Proposal(X=X, evaluation_mask=mask), _extended(state, n_offspring)
-
-    def _soea_population(self, state: State, run: RunView) -> Int[Tensor, "b n"]:
-        """Return rows of the archive: the survivors of the last generation, or the design."""
-        population, n = _tensor(state, "population"), int(state["n_offspring"])
-        if n == 0:
-            return population
-        start = int(state["first_offspring"])
-        offspring = torch.arange(start, start + n, device=run.device).expand(run.b, n)
-        generation = int(state["generation"])
-        return steps.survivors(population, offspring, run, generation, maximise=self.soea_maximises)
 
     def _fast_target(self, n_slow: Tensor, n_design: int, run: RunView) -> Tensor:
         """Return how many fast calls there may be once `n_slow` slow ones are asked for."""
@@ -301,12 +261,12 @@ class TCSAEA:
         self, state: State, run: RunView, period: int
     ) -> tuple[Float[Tensor, "b n"], Bool[Tensor, "b n"]]:
         """Return synthetic slow values and which of them are in D_t (lines 15 to 19)."""
-        born = _tensor(state, "born")
+        born = tensor_in(state, "born")
         y_fast, is_fast = run.archive.Y[..., FAST], run.archive.observed[..., FAST]
-        synthetic = synthetic_values(y_fast, _tensor(state, "co_mean"))
+        synthetic = synthetic_values(y_fast, tensor_in(state, "co_mean"))
         in_D_t = (born > 0) & is_fast
         if self.transfer == "interval":
-            slow_mean, width = _tensor(state, "slow_mean"), _tensor(state, "width")
+            slow_mean, width = tensor_in(state, "slow_mean"), tensor_in(state, "width")
             in_D_t = in_D_t & is_believed(synthetic, slow_mean, width)
         if not self.accumulate:
             in_D_t = in_D_t & (born == period - 1)
@@ -406,28 +366,18 @@ register("tc-saea-released", _released)
 # -------------------------------------------------------------------------- state
 
 
-def _tensor(state: State, key: str) -> Tensor:
-    value = state[key]
-    assert isinstance(value, Tensor)
-    return value
-
-
 _ROWS = ("born", "co_mean", "slow_mean", "width")
 
 
 def _aligned(state: State, run: RunView) -> State:
-    """Make room for rows that came from elsewhere: attached data."""
-    return _extended(state, len(run.archive) - _tensor(state, "born").shape[1])
-
-
-def _extended(state: State, n: int) -> State:
-    """Append n rows that carry no synthetic value."""
-    padded = {key: torch.nn.functional.pad(_tensor(state, key), (0, n)) for key in _ROWS}
-    return {**state, **padded}
+    """Make room for rows without a synthetic value: the start's and attached ones."""
+    missing = len(run.archive) - tensor_in(state, "born").shape[1]
+    pad = torch.nn.functional.pad
+    return {**state, **{key: pad(tensor_in(state, key), (0, missing)) for key in _ROWS}}
 
 
 def _appended(state: State, key: str, values: Tensor) -> Tensor:
-    return torch.cat([_tensor(state, key), values], dim=1)
+    return torch.cat([tensor_in(state, key), values], dim=1)
 
 
 def _thetas(models: dict[str, Surrogate]) -> State:
@@ -442,5 +392,5 @@ def _thetas(models: dict[str, Surrogate]) -> State:
 def _warm_start(state: State, name: str) -> Hyperparameters | None:
     if f"theta_{name}" not in state:
         return None
-    p = _tensor(state, f"p_{name}") if f"p_{name}" in state else None
-    return Hyperparameters(theta=_tensor(state, f"theta_{name}"), p=p)
+    p = tensor_in(state, f"p_{name}") if f"p_{name}" in state else None
+    return Hyperparameters(theta=tensor_in(state, f"theta_{name}"), p=p)

@@ -3,6 +3,7 @@
 import copy
 from dataclasses import dataclass
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -132,6 +133,7 @@ actions = st.lists(
 )
 
 
+@pytest.mark.filterwarnings("ignore:1 of 1 attached points lie outside the bounds")
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(actions)
 def test_a_replay_of_any_beginning_gives_the_state_of_that_time(actions):

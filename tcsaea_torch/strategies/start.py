@@ -1,0 +1,138 @@
+"""How most strategies start: a Latin hypercube with both objectives, then an SOEA.
+
+While the slow values of the initial design are on their way, a single-objective
+evolutionary algorithm goes on with the fast objective (Algorithm 1, line 1). Its
+population are rows of the archive, so its state is a few indices.
+"""
+
+import torch
+
+from tcsaea_torch.evolution.ga import tournament_survivors
+from tcsaea_torch.evolution.variation import Draws, Variation, vary
+from tcsaea_torch.problem import snap
+from tcsaea_torch.rng import uniforms
+from tcsaea_torch.strategies import steps
+from tcsaea_torch.strategies.base import FAST, SLOW, Proposal, RunView, State, tensor_in
+from tcsaea_torch.types import Bool, Float, Int, Tensor
+
+
+def start_state(run: RunView) -> State:
+    """Return the entries of the state that the start needs."""
+    return {
+        "stage": "design",
+        "n_design": 0,
+        "generation": 0,
+        "first_offspring": 0,
+        "n_offspring": 0,
+        "population": torch.zeros(run.b, 0, dtype=torch.int64, device=run.device),
+    }
+
+
+def sample_design(state: State, run: RunView) -> tuple[Proposal, State]:
+    """Sample the initial population X by LHS; it gets both objectives.
+
+    The proposal is empty if attached points have taken the design's place.
+    """
+    n = min(run.n_init, int(run.left.amin()))
+    X = steps.design(run, n, "design")
+    rows = len(run.archive) + torch.arange(n, device=run.device).expand(run.b, n)
+    mask = torch.ones(run.b, n, 2, dtype=torch.bool, device=run.device)
+    state = {**state, "stage": "soea", "n_design": n, "population": rows}
+    return Proposal(X=X, evaluation_mask=mask), state
+
+
+def soea_generation(
+    state: State,
+    run: RunView,
+    fast_target: Int[Tensor, " b"],
+    variation: Variation,
+    *,
+    maximise: bool,
+) -> tuple[Proposal, State]:
+    """Run one generation of an SOEA on f_f while the slow values are on their way.
+
+    Args:
+        state: The strategy's state.
+        run: The runs.
+        fast_target: Fast evaluations after which each run's start is over.
+        variation: Crossover and mutation.
+        maximise: Keep the larger fast value of each pair.
+
+    Returns:
+        A proposal: offspring for the fast objective; or none, with the values that are
+        waited for; or none at all, when the budget or a finite space is used up.
+    """
+    if bool(run.pending[..., FAST].any()):
+        waits_for = run.pending.clone()
+        waits_for[..., SLOW] = False
+        return Proposal.nothing(run, waits_for), state
+    credit = fast_target - run.used[:, FAST]
+    n_offspring = max(0, min(int(credit.amax()), int(state["n_design"])))
+    if n_offspring == 0:
+        return Proposal.nothing(run), state
+    population = _population(state, run, maximise=maximise)
+    X, is_new = _breed(population, n_offspring, run, int(state["generation"]), variation)
+    affordable = torch.arange(n_offspring, device=run.device) < credit.unsqueeze(-1)
+    mask = torch.zeros(run.b, n_offspring, 2, dtype=torch.bool, device=run.device)
+    mask[..., FAST] = is_new & affordable
+    state = {
+        **state,
+        "generation": int(state["generation"]) + 1,
+        "first_offspring": len(run.archive),
+        "n_offspring": n_offspring,
+        "population": population,
+    }
+    return Proposal(X=X, evaluation_mask=mask), state
+
+
+def _population(state: State, run: RunView, *, maximise: bool) -> Int[Tensor, "b n"]:
+    """Return the design, or the winners of tournaments among parents and offspring.
+
+    Individuals are rows of the archive; those without a fast value lose.
+    """
+    population, n = tensor_in(state, "population"), int(state["n_offspring"])
+    if n == 0:
+        return population
+    first = int(state["first_offspring"])
+    offspring = torch.arange(first, first + n, device=run.device).expand(run.b, n)
+    rows = torch.cat([population, offspring], dim=1)
+    y = run.archive.Y[..., FAST].gather(1, rows)
+    observed = run.archive.observed[..., FAST].gather(1, rows)
+    cost = torch.where(observed, -y if maximise else y, torch.inf)
+    generation = int(state["generation"])
+    u = uniforms(run.seeds, "soea/tournament", generation, rows.shape[1:], dtype=run.dtype)
+    return rows.gather(1, tournament_survivors(cost, u))
+
+
+def _breed(
+    population: Int[Tensor, "b n"],
+    n_offspring: int,
+    run: RunView,
+    generation: int,
+    variation: Variation,
+) -> tuple[Float[Tensor, "b k d"], Bool[Tensor, "b k"]]:
+    """Return offspring, and which of them are new; only a finite space makes some known.
+
+    An offspring that is known already is replaced by a random point, so that no
+    evaluation is spent twice.
+    """
+    n = max(n_offspring, 2)
+    columns = population.unsqueeze(-1).expand(*population.shape, run.d)
+    alive = run.archive.observed[..., FAST].gather(1, population)
+    alive = alive | ~alive.any(dim=1, keepdim=True)  # all failed: breed from all
+    draws = Draws.make(run.seeds, "soea", generation, 1, n, run.d, run.dtype)
+    X, _ = vary(
+        run.archive.X.gather(1, columns),
+        alive,
+        draws.mating[:, 0],
+        draws.crossover[:, 0],
+        draws.mutation[:, 0],
+        variation,
+        each_once=population.shape[1] == n,
+    )
+    X = snap(X[:, :n_offspring], run.grid)
+    shape = (n_offspring, run.d)
+    random = uniforms(run.seeds, "soea/fallback", generation, shape, dtype=run.dtype)
+    is_new = steps.first_of_equals(X, ~steps.is_known(X, run))
+    X = torch.where(is_new.unsqueeze(-1), X, snap(random, run.grid))
+    return X, steps.first_of_equals(X, ~steps.is_known(X, run))
