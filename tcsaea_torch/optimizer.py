@@ -304,9 +304,11 @@ class Optimizer:
         if self.problem.ref_point is not None:
             return self.problem.ref_point
         with self._lock:
-            rows = slice(0, self.n_init)
-            Y = self._state.Y[rows][self._state.observed[rows].all(dim=-1)]
-            if len(Y) < 2 or self._state.n_rows < self.n_init or self._state.pending[rows].any():
+            state = self._state
+            known = state.observed | state.pending | state.failed
+            rows = known.all(dim=-1).nonzero().flatten()[: self.n_init]
+            Y = state.Y[rows][state.observed[rows].all(dim=-1)]
+            if len(rows) < self.n_init or len(Y) < 2 or state.pending[rows].any():
                 return None
             low, high = Y.amin(dim=0), Y.amax(dim=0)
             return (high + 0.1 * (high - low)) * self.problem.signs
