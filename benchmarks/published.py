@@ -65,7 +65,7 @@ def run_once(name: str, strategy: str, seed: int, *, tau: float, device: str) ->
         progress=False,
     )  # fmt: skip
     seconds = time.perf_counter() - start
-    if slow.n_calls != N_SLOW or fast.n_calls > int(tau * N_SLOW):
+    if slow.n_calls != N_SLOW or fast.n_calls > problem.n_fast(N_SLOW):
         raise AssertionError(f"budget broken: {slow.n_calls} slow and {fast.n_calls} fast calls")
     front = problem.pareto_front(10_000)
     values = {

@@ -42,7 +42,7 @@ def initial_view(
     """Return the view of b runs before anything was asked."""
     b, where = len(seeds), torch.device(device)
     nothing = torch.zeros(b, 0, 2, dtype=torch.bool, device=where)
-    total = torch.tensor([int(problem.tau * n_slow + 1e-9), n_slow], device=where)
+    total = torch.tensor([problem.n_fast(n_slow), n_slow], device=where)
     return RunView(
         archive=Archive.empty(b, problem.d, dtype=dtype, device=where),
         pending=nothing,

@@ -57,7 +57,7 @@ def _demo(arguments: argparse.Namespace) -> int:
     strategy = strategies.get(arguments.strategy)
     print(
         f"{arguments.problem}: {problem.d} variables, {arguments.n_slow} slow and "
-        f"{int(problem.tau * arguments.n_slow)} fast evaluations, strategy {strategy.name}"
+        f"{problem.n_fast(arguments.n_slow)} fast evaluations, strategy {strategy.name}"
     )
     start = time.perf_counter()
     result = minimize(problem, strategy=strategy, device=arguments.device, **budget)

@@ -22,6 +22,7 @@ from tcsaea_torch.validation import check_bool, check_callable
 logger = logging.getLogger(__name__)
 
 Callback = Callable[[Optimizer, Event], None]
+_Running = dict[Future[list[Any]], list[Evaluation]]
 
 
 def minimize(
@@ -93,18 +94,27 @@ def minimize(
         initial_data=initial_data,
     )
     lanes = Lanes.make(executor)
+    running: _Running = {}
     with lanes, _Progress(optimizer, enabled=progress) as bar:
         try:
-            _run(optimizer, lanes, (bar, *callbacks))
+            _run(optimizer, lanes, running, (bar, *callbacks))
         except KeyboardInterrupt:
+            for future, group in running.items():
+                # What has come in the meantime is kept; what runs still is not waited for.
+                if future.done() and not future.cancelled() and future.exception() is None:
+                    _settle(optimizer, group, future)
             return optimizer.result(interrupted=True)
     return optimizer.result()
 
 
-def _run(optimizer: Optimizer, lanes: Lanes, callbacks: Sequence[Callback]) -> None:
-    """Ask, submit and tell until nothing is pending and nothing more is proposed."""
+def _run(
+    optimizer: Optimizer, lanes: Lanes, running: _Running, callbacks: Sequence[Callback]
+) -> None:
+    """Ask, submit and tell until nothing is pending and nothing more is proposed.
+
+    `running` holds the calls that were submitted and not told yet, at any time.
+    """
     problem = optimizer.problem
-    running: dict[Future[list[Any]], list[Evaluation]] = {}
     while True:
         for objective, group in _grouped(problem, optimizer.ask()):
             X = torch.stack([torch.from_numpy(e.x) for e in group])

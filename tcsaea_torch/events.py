@@ -199,16 +199,29 @@ class RunState:
         row, column = record.point_id, record.objective.column
         record.status, record.value, record.ended_at = Status.DONE, event.value, event.time
         record.reason = ""
-        self._Y[row, column] = event.value * float(self.problem.signs[column])
-        self._status[row, column] = _OBSERVED
+        if self._status[row, column] != _OBSERVED:  # else a retry and a late value: the first holds
+            self._Y[row, column] = event.value * float(self.problem.signs[column])
+            self._status[row, column] = _OBSERVED
+        for other in [self.records[i] for i in self.to_hand_out]:
+            if (other.point_id, other.objective) == (row, record.objective):
+                self._drop(other, event.time)
+
+    def _drop(self, record: Record, at: float) -> None:
+        """Take back a retry that was not handed out: its value has come after all."""
+        record.status, record.ended_at = Status.FAILED, at
+        record.reason = "not needed: the value came late"
+        self.to_hand_out.remove(record.id)
+        self.used[record.objective.column] -= 1
 
     def _ended_badly(self, event: Failed) -> None:
         record = self.records[event.id]
         row, column = record.point_id, record.objective.column
         record.status, record.reason, record.ended_at = Status.FAILED, event.reason, event.time
-        self._status[row, column] = _FAILED
         if event.id in self.to_hand_out:
             self.to_hand_out.remove(event.id)
+        if self._status[row, column] == _OBSERVED:
+            return  # a retry failed, but the value had come late
+        self._status[row, column] = _FAILED
         if event.retry and self.used[column] < self.total[column]:
             self._new_record(row, record.objective, event.time)
 
@@ -230,7 +243,7 @@ class RunState:
         for column, value in enumerate(y.tolist()):
             status = int(self._status[row, column])
             minimised = value * float(self.problem.signs[column])
-            if math.isnan(value) or status == _ABSENT:
+            if math.isnan(value) or status in (_ABSENT, _FAILED):
                 continue
             if status != _OBSERVED or float(self._Y[row, column]) != minimised:
                 return False

@@ -33,7 +33,7 @@ class Lanes:
             fast = ThreadPoolExecutor(1, thread_name_prefix="fast")
             slow = ThreadPoolExecutor(1, thread_name_prefix="slow")
             return cls(fast=fast, slow=slow, owned=(fast, slow))
-        if not callable(getattr(executor, "submit", None)):
+        if isinstance(executor, type) or not callable(getattr(executor, "submit", None)):
             raise InvalidInputError(
                 f"executor must be a concurrent.futures.Executor, got {describe(executor)}"
             )

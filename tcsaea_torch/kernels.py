@@ -16,6 +16,7 @@ import torch
 from gpytorch.constraints import Interval, Positive
 from gpytorch.kernels import Kernel
 
+from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.types import Float, Tensor
 from tcsaea_torch.validation import check_choice, check_int, check_real
 
@@ -135,7 +136,7 @@ class PowerExponentialKernel(Kernel):
 
     @theta.setter
     def theta(self, value: Tensor | float) -> None:
-        value = torch.as_tensor(value).to(self.raw_theta)
+        value = torch.as_tensor(value, dtype=self.raw_theta.dtype, device=self.raw_theta.device)
         self.initialize(raw_theta=self.raw_theta_constraint.inverse_transform(value))
 
     @property
@@ -152,7 +153,12 @@ class PowerExponentialKernel(Kernel):
         if self.fixed_p is not None:
             self.fixed_p = check_real("p", value, minimum=0.0, maximum=2.0, exclusive=True)
             return
-        self.initialize(raw_p=torch.as_tensor(value).to(self.raw_p))
+        value = torch.as_tensor(value, dtype=self.raw_p.dtype, device=self.raw_p.device)
+        constraint = self.raw_p_constraint
+        if not constraint.check(value):
+            low, high = float(constraint.lower_bound), float(constraint.upper_bound)
+            raise InvalidInputError(f"p must be from {low:g} to {high:g}, got {value.tolist()}")
+        self.initialize(raw_p=value)
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """Return the correlations of all pairs of rows, or of equal rows with `diag`."""

@@ -24,16 +24,16 @@ from tcsaea_torch.events import (
 )
 from tcsaea_torch.problem import Problem, check_value
 from tcsaea_torch.result import Result, RunStatus
+from tcsaea_torch.rng import signed64
 from tcsaea_torch.strategies import TCSAEA, RunView, Strategy, check_strategy
 from tcsaea_torch.types import Float, Objective, Tensor
 from tcsaea_torch.validation import (
-    as_float_tensor,
     check_bool,
+    check_column,
     check_device,
     check_dtype,
     check_int,
     check_matrix,
-    check_vector,
     describe,
 )
 
@@ -114,8 +114,7 @@ class Optimizer:
         self.seed = check_int("seed", seed)
         self.device = check_device(device)
         self.dtype = check_dtype(dtype)
-        # The tiny number keeps 0.1 * 30 from losing a call to rounding.
-        n_fast = int(problem.tau * self.n_slow + 1e-9)
+        n_fast = problem.n_fast(self.n_slow)
         self._lock = threading.RLock()
         self._events: list[Event] = []
         self._waits_for: tuple[int, ...] = ()
@@ -123,6 +122,12 @@ class Optimizer:
         self._state = RunState(problem, n_fast=n_fast, n_slow=self.n_slow, strategy_state={})
         self._state.strategy_state = self.strategy.init(self._view())
         if initial_data is not None:
+            is_dict = isinstance(initial_data, dict) and "X" in initial_data
+            if not is_dict or not initial_data.keys() <= {"X", "fast", "slow"}:
+                raise InvalidInputError(
+                    "initial_data must be a dict of X and optionally fast and slow, "
+                    f"got {describe(initial_data)}"
+                )
             self.attach(**initial_data)
 
     # ------------------------------------------------------------------ protocol
@@ -170,8 +175,8 @@ class Optimizer:
                 raise ProtocolError(
                     f"evaluation {id} was told {record.value!r} before, now {number!r}"
                 )
-            row, column = record.point_id, record.objective.column
-            if bool(self._state.observed[row, column]):
+            known = bool(self._state.observed[record.point_id, record.objective.column])
+            if record.status is Status.FAILED and known:
                 raise ProtocolError(f"the value of evaluation {id} is known from a retry")
             self._record(Told(id=record.id, value=number))
 
@@ -218,17 +223,11 @@ class Optimizer:
             InvalidInputError: If shapes differ or X has NaN; nothing is changed then.
         """
         points = check_matrix("X", X, columns=self.problem.d)
-        columns = []
-        for name, values in (("fast", fast), ("slow", slow)):
-            if values is None:
-                columns.append(torch.full((len(points),), torch.nan, dtype=torch.float64))
-                continue
-            values = [torch.nan if v is None else v for v in values]
-            column = check_vector(name, as_float_tensor(name, values), length=len(points))
-            if column.isinf().any():
-                row = int(column.isinf().nonzero()[0])
-                raise InvalidInputError(f"{name} must not be infinite, got {column[row]} at {row}")
-            columns.append(column)
+        missing = [None] * len(points)
+        columns = [
+            check_column(name, missing if values is None else values, length=len(points))
+            for name, values in (("fast", fast), ("slow", slow))
+        ]
         Y = torch.stack(columns, dim=-1)
         low, high = self.problem.bounds
         outside = ((points < low) | (points > high)).any(dim=-1)
@@ -343,6 +342,7 @@ class Optimizer:
 
     def _record(self, event: Event) -> None:
         self._events.append(event)
+        self._is_exhausted = False
         apply(self._state, event)
 
     def _record_of(self, id: Any) -> Record:
@@ -371,7 +371,7 @@ class Optimizer:
             total=torch.tensor([state.total], device=device),
             n_init=max(0, self.n_init - state.n_attached_complete),
             tau=self.problem.tau,
-            seeds=torch.tensor([self.seed], device=device),
+            seeds=torch.tensor([signed64(self.seed)], device=device),
             grid=None if grid is None else grid.to(device, dtype),
         )
 
@@ -400,9 +400,14 @@ class Optimizer:
         state = self._state
         if bool(state.pending.any()) or state.to_hand_out:
             return "running"
-        if state.used[1] >= state.total[1]:
-            return "finished"
-        return "exhausted" if self._is_exhausted else "running"
+        if state.used[1] < state.total[1]:
+            return "exhausted" if self._is_exhausted else "running"
+        if state.used[0] < state.total[0] and not self._is_exhausted:
+            # Fast calls are left: only the strategy knows whether it has a use for them.
+            proposal, _ = self.strategy.propose(state.strategy_state, self._view())
+            if bool(proposal.evaluation_mask.any()):
+                return "running"
+        return "finished"
 
     def _message(self, status: RunStatus) -> str:
         (n_fast, n_slow), (all_fast, all_slow) = self.n_used, self.n_total

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 
 from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.types import Float, Objective, Tensor
 from tcsaea_torch.validation import (
+    as_float_tensor,
     as_scalar,
     check_bool,
     check_bounds,
@@ -102,7 +102,8 @@ class Problem:
         return tuple(sorted(set(checked)))
 
     def _check_directions(self) -> tuple[str, ...]:
-        if isinstance(self.directions, str) or len(self.directions) != 2:
+        is_pair = isinstance(self.directions, Sequence) and len(self.directions) == 2
+        if isinstance(self.directions, str) or not is_pair:
             raise InvalidInputError(
                 "directions must be a pair such as ('minimize', 'maximize'), "
                 f"got {describe(self.directions)}"
@@ -113,6 +114,11 @@ class Problem:
     def d(self) -> int:
         """Number of dimensions of the design space."""
         return self.bounds.shape[1]
+
+    def n_fast(self, n_slow: int) -> int:
+        """Return floor(tau n_slow), the fast evaluations that n_slow slow ones allow."""
+        # The tiny number keeps 1.15 * 100 from losing a call to rounding.
+        return int(self.tau * n_slow + 1e-9)
 
     @cached_property
     def signs(self) -> Float[Tensor, "2"]:
@@ -173,19 +179,18 @@ def call_objective(function: Callable[[Any], Any], X: Tensor, *, vectorized: boo
     if not vectorized:
         return [function(x) for x in X.cpu().numpy()]
     values = function(X)
-    if isinstance(values, Tensor):
-        values = values.detach().cpu()
     try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+        array = as_float_tensor("values", values)
+    except InvalidInputError as error:
         raise InvalidInputError(
             f"an objective must return {len(X)} numbers for {len(X)} points, got {describe(values)}"
         ) from error
-    if array.shape not in ((len(X),), (len(X), 1)):
+    if tuple(array.shape) not in ((len(X),), (len(X), 1)):
         raise InvalidInputError(
-            f"an objective must return {len(X)} values for {len(X)} points, got shape {array.shape}"
+            f"an objective must return {len(X)} values for {len(X)} points, "
+            f"got shape {tuple(array.shape)}"
         )
-    return array.reshape(-1).tolist()
+    return array.flatten().tolist()
 
 
 def check_value(objective: Objective, value: Any) -> float:

@@ -18,14 +18,15 @@ import torch
 from tcsaea_torch.types import Bool, Float, Int, Tensor
 
 
-def _signed(value: int) -> int:
-    """Return the int64 with the bits of an unsigned 64-bit integer."""
+def signed64(value: int) -> int:
+    """Return the int64 that equals any integer modulo 2^64."""
+    value &= (1 << 64) - 1
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
-_GOLDEN = _signed(0x9E3779B97F4A7C15)
-_MIX_1 = _signed(0xBF58476D1CE4E5B9)
-_MIX_2 = _signed(0x94D049BB133111EB)
+_GOLDEN = signed64(0x9E3779B97F4A7C15)
+_MIX_1 = signed64(0xBF58476D1CE4E5B9)
+_MIX_2 = signed64(0x94D049BB133111EB)
 
 
 def _shift_right(x: Tensor, k: int) -> Tensor:
@@ -42,7 +43,7 @@ def mix64(x: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
 
 def _name_key(name: str) -> int:
     digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
-    return _signed(int.from_bytes(digest, "little"))
+    return signed64(int.from_bytes(digest, "little"))
 
 
 def uniforms(
@@ -67,7 +68,7 @@ def uniforms(
         position within `shape` only.
     """
     key = mix64(seeds * _GOLDEN + _name_key(name))
-    key = mix64(key + _signed((step * 0x9E3779B97F4A7C15 + 1) & ((1 << 64) - 1)))
+    key = mix64(key + signed64(step * 0x9E3779B97F4A7C15 + 1))
     index = torch.arange(1, math.prod(shape) + 1, device=seeds.device) * _GOLDEN
     bits = mix64(key.unsqueeze(-1) + index)
     n_bits = 52 if dtype == torch.float64 else 23

@@ -10,10 +10,16 @@ import numbers
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from tcsaea_torch.errors import InvalidInputError
+
+RESERVED_NAMES = frozenset(
+    ("id", "point_id", "objective", "status", "value", "reason", "fast", "slow", "on_front")
+)
+"""Columns of result tables, which no variable may be called."""
 
 
 def describe(value: object) -> str:
@@ -68,31 +74,35 @@ def as_scalar(value: Any) -> float | None:
     """Return a real scalar as a float, or None if `value` is not one.
 
     Accepts Python and numpy numbers, and arrays or tensors of exactly one element.
-    Booleans, strings and complex numbers are no scalars.
+    Booleans, strings and complex numbers are no scalars. Numbers beyond the range of
+    double precision become infinite.
     """
-    if isinstance(value, bool | str | bytes) or value is None:
-        return None
-    if isinstance(value, numbers.Real):
-        return float(value)
-    size = getattr(value, "numel", None)
-    n = size() if callable(size) else getattr(value, "size", None)
-    if n != 1 or "complex" in str(getattr(value, "dtype", "")):
-        return None
-    if "bool" in str(getattr(value, "dtype", "")):
+    number = _as_number(value)
+    if number is None:
         return None
     try:
-        return float(value.item())
-    except (AttributeError, TypeError, ValueError):
-        return None
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
+
+
+def _as_number(value: Any) -> Any:
+    """Return a real number with all its digits, out of an array of one element; or None."""
+    size = getattr(value, "numel", None)
+    n = size() if callable(size) else getattr(value, "size", None)
+    if n == 1 and callable(getattr(value, "item", None)):
+        value = value.item()
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
+    return value if is_number else None
 
 
 def check_int(name: str, value: Any, *, minimum: int | None = None) -> int:
     """Return `value` as an int of at least `minimum`; floats with a fraction are refused."""
     expectation = "an integer" + (f" >= {minimum}" if minimum is not None else "")
-    number = as_scalar(value)
-    if number is None or not math.isfinite(number) or number != int(number):
+    number, approximate = _as_number(value), as_scalar(value)
+    if number is None or approximate is None or not math.isfinite(approximate):
         raise _expected(name, expectation, value)
-    if minimum is not None and number < minimum:
+    if number != int(number) or (minimum is not None and number < minimum):
         raise _expected(name, expectation, value)
     return int(number)
 
@@ -128,6 +138,8 @@ def check_device(value: Any) -> torch.device:
     """
     try:
         device = torch.device("cpu" if value is None else value)
+        if device.type == "meta":
+            raise RuntimeError("it holds no numbers")
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, TypeError) as error:
         reason = str(error).splitlines()[0]
@@ -144,18 +156,30 @@ def check_dtype(value: Any) -> torch.dtype:
     return value
 
 
-def as_float_tensor(name: str, value: Any, *, dtype: torch.dtype = torch.float64) -> Tensor:
-    """Turn nested sequences, numpy arrays, DataFrames or tensors into a detached CPU tensor."""
+def as_float_tensor(name: str, value: Any) -> Tensor:
+    """Turn nested sequences, numpy arrays, DataFrames or tensors into float64 on the CPU.
+
+    The result shares no memory with the argument.
+
+    Raises:
+        InvalidInputError: If it holds anything but real numbers.
+    """
     if isinstance(value, Tensor):
-        if value.is_complex():
-            raise _expected(name, "real numbers", value)
-        return value.detach().to(device="cpu", dtype=dtype, copy=True)
-    to_numpy = getattr(value, "to_numpy", None)
-    if callable(to_numpy):
-        value = to_numpy(dtype=float)
+        if value.is_complex() or value.dtype == torch.bool:
+            raise _expected(name, "an array of real numbers", value)
+        return value.detach().to(device="cpu", dtype=torch.float64, copy=True)
     try:
-        return torch.tensor(value, dtype=dtype)
-    except (TypeError, ValueError, RuntimeError) as error:
+        array = np.asarray(value)
+        if array.dtype.kind == "O":
+            holds_numbers = all(_as_number(x) is not None for x in array.flat)
+        else:
+            holds_numbers = array.dtype.kind in "iuf"
+        if not holds_numbers:
+            raise _expected(name, "an array of real numbers", value)
+        return torch.from_numpy(np.array(array, dtype=np.float64, order="C"))
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        if isinstance(error, InvalidInputError):
+            raise
         raise _expected(name, "an array of real numbers", value) from error
 
 
@@ -192,6 +216,32 @@ def check_vector(name: str, value: Any, *, length: int) -> Tensor:
             f"{name} must have shape ({length},), got shape {tuple(vector.shape)}"
         )
     return vector
+
+
+def check_column(name: str, value: Any, *, length: int) -> Tensor:
+    """Return a column of a user's table as a CPU float64 tensor of shape (length,).
+
+    NaN, None and pandas' NA become NaN: not measured.
+
+    Raises:
+        InvalidInputError: If the shape is wrong, or at the first infinite entry.
+    """
+    to_numpy = getattr(value, "to_numpy", None)
+    if callable(to_numpy):
+        try:
+            value = to_numpy(dtype=float, na_value=math.nan)
+        except (TypeError, ValueError) as error:
+            raise _expected(name, "an array of real numbers", value) from error
+    elif isinstance(value, np.ndarray) and value.dtype.kind == "O":
+        value = value.tolist()
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        value = [math.nan if item is None else item for item in value]
+    column = check_vector(name, value, length=length)
+    infinite = column.isinf().nonzero()
+    if len(infinite):
+        row = int(infinite[0])
+        raise InvalidInputError(f"{name} must not be infinite, got {column[row]} at {row}")
+    return column
 
 
 def check_bounds(value: Any) -> Tensor:
@@ -235,4 +285,7 @@ def check_names(name: str, value: Sequence[str] | None, *, length: int) -> tuple
     if len(set(names)) != length:
         repeated = next(n for n in names if names.count(n) > 1)
         raise InvalidInputError(f"{name} must be distinct, got {repeated!r} twice")
+    reserved = next((n for n in names if n in RESERVED_NAMES), None)
+    if reserved is not None:
+        raise InvalidInputError(f"{name} must not use {reserved!r}, a column of result tables")
     return names

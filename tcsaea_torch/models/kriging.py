@@ -46,10 +46,10 @@ class KnownNoise(Noise):
     def forward(
         self, *params: Any, shape: torch.Size, noise: Tensor | None = None, **kwargs: Any
     ) -> DiagLinearOperator:
-        """Return the rows' noise; at other points, the mean noise of the living rows."""
+        """Return the rows' noise in training mode, else the mean noise of the living rows."""
         if noise is not None:
             return DiagLinearOperator(noise)
-        if shape[-1] == self.noise_var.shape[-1]:
+        if self.training:
             return DiagLinearOperator(self.noise_var.expand(shape))
         live = self.noise_var.isfinite()
         total = torch.where(live, self.noise_var, 0.0).sum(dim=-1, keepdim=True)
@@ -112,6 +112,7 @@ class KrigingGP(ExactGP, GPyTorchModel):
         nugget: float | None = None,
     ) -> None:
         train = merge_duplicates(check_training_data(X, y, noise_var))
+        check_hyperparameters("hyperparameters", hyperparameters, train)
         check_choice("trend", trend, ("constant", "linear"))
         config = FitConfig(input_scaling=input_scaling, nugget=nugget)
         is_linear = torch.full(train.y.shape[:-1], trend == "linear", device=train.X.device)
@@ -196,7 +197,9 @@ def check_training_data(X: Any, y: Any, noise_var: Any) -> TrainingSet:
     Raises:
         InvalidInputError: Naming the argument, what was expected and what came.
     """
-    if not isinstance(X, Tensor) or X.ndim < 2 or not X.is_floating_point():
+    if not isinstance(X, Tensor) or X.ndim < 2:
+        raise InvalidInputError(f"X must be a tensor *batch x n x d of floats, got {describe(X)}")
+    if X.dtype not in (torch.float32, torch.float64):
         raise InvalidInputError(f"X must be a tensor *batch x n x d of floats, got {describe(X)}")
     if X.shape[-2] == 0 or X.shape[-1] == 0:
         raise InvalidInputError(f"X must have at least one row and column, got {describe(X)}")
@@ -235,6 +238,44 @@ def check_training_data(X: Any, y: Any, noise_var: Any) -> TrainingSet:
         y=torch.where(live, y, 0.0).detach(),
         noise_var=noise_var.detach(),
     )
+
+
+def check_hyperparameters(
+    name: str, value: Hyperparameters, train: TrainingSet, *, needs_variance: bool = True
+) -> None:
+    """Check hyper-parameters against the training data that they are for.
+
+    Args:
+        name: Name of the argument, for the message.
+        value: What was given.
+        train: The training data.
+        needs_variance: Whether noisy rows need a process variance.
+
+    Raises:
+        InvalidInputError: Naming the field, what was expected and what came.
+    """
+    batch, d = tuple(train.y.shape[:-1]), train.X.shape[-1]
+    expected = {"theta": (*batch, d), "p": (*batch, d), "variance": batch}
+    highest = {"theta": torch.inf, "p": 2.0, "variance": torch.inf}
+    for field, shape in expected.items():
+        tensor = getattr(value, field)
+        if tensor is None and field != "theta":
+            continue
+        if not isinstance(tensor, Tensor) or tuple(tensor.shape) != shape:
+            raise InvalidInputError(
+                f"{name}.{field} must be a tensor of shape {shape}, got {describe(tensor)}"
+            )
+        good = (tensor > 0) & (tensor <= highest[field]) & tensor.isfinite()
+        if not good.all():
+            limit = " and <= 2" if field == "p" else " and finite"
+            raise InvalidInputError(
+                f"{name}.{field} must be > 0{limit}, got {tensor[~good][0].item()}"
+            )
+    is_noisy = ((train.noise_var > 0) & train.live).any()
+    if needs_variance and value.variance is None and bool(is_noisy):
+        raise InvalidInputError(
+            f"{name}.variance must be given with noisy rows: its closed form needs exact ones"
+        )
 
 
 def fit_kriging(
@@ -283,15 +324,15 @@ def fit_kriging(
         config = FitConfig(p=p, input_scaling=input_scaling, starts=starts)
     is_linear = torch.full(train.y.shape[:-1], trend == "linear", device=train.X.device)
     data, scaling = scale(train, trend=is_linear, input_scaling=config.input_scaling)
-    batch, d = train.X.shape[:-2], train.X.shape[-1]
+    batch = train.X.shape[:-2]
     flat = lambda value, n: map_tensors(value, lambda t: t.reshape(-1, *t.shape[n:]))  # noqa: E731
-    init = None if init is None else flat(init, len(batch))
-    if init is not None and init.theta.shape[-1] != d:
-        raise InvalidInputError(f"init.theta must have {d} columns, got {init.theta.shape[-1]}")
+    if init is not None:
+        check_hyperparameters("init", init, train, needs_variance=False)
+        init = flat(init, len(batch))
     found = maximise_likelihood(
         flat(data, len(batch)), flat(scaling, len(batch)), config, init=init
     )
-    hyperparameters = map_tensors(found, lambda t: t.reshape(*batch, *t.shape[1:]))
+    hyperparameters = map_tensors(found, lambda t: t.reshape(batch + t.shape[1:]))
     gp = KrigingGP(
         X,
         y,

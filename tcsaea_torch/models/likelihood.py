@@ -25,9 +25,6 @@ import torch
 from tcsaea_torch.kernels import power, power_exponential
 from tcsaea_torch.types import Bool, Float, Tensor
 
-_ROUNDING = 1e3
-"""Residuals below this many units of rounding, of standardised outputs, are none."""
-
 _T = TypeVar("_T", bound="Indexed")
 
 
@@ -55,6 +52,8 @@ class Standardised(Indexed):
     """Noise variances in standardised units; 0 where the row does not exist."""
     live: Bool[Tensor, "*batch n"]
     """Rows that exist."""
+    is_exact: Bool[Tensor, "*batch"]
+    """Whether the trend alone explains the outputs, up to rounding: nothing is left to fit."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -77,8 +76,6 @@ class Factorisation(Indexed):
     """C^-1 (y - F beta)."""
     quadratic: Float[Tensor, "*batch"]
     """(y - F beta)' C^-1 (y - F beta)."""
-    is_exact: Bool[Tensor, "*batch"]
-    """Whether the trend alone explains the data, up to rounding. No likelihood is left."""
     Ci: Float[Tensor, "*batch n n"] | None
     """C^-1, if asked for."""
 
@@ -108,9 +105,8 @@ def factorise(
     L, info = torch.linalg.cholesky_ex(C)
     failed = info > 0
     # A failed factor may hold zeros or NaN on its diagonal: solve with 1 instead.
-    L = torch.where(
-        failed[..., None, None], torch.eye(L.shape[-1], dtype=L.dtype, device=L.device), L
-    )
+    eye = torch.eye(L.shape[-1], dtype=L.dtype, device=L.device)
+    L = torch.where(failed[..., None, None], eye, L)
     rhs = torch.cat([data.F, data.y.unsqueeze(-1)], dim=-1)
     Ci = torch.cholesky_inverse(L) if inverse else None
     solved = torch.cholesky_solve(rhs, L) if Ci is None else Ci @ rhs
@@ -121,6 +117,7 @@ def factorise(
     FCiF_chol, trend_info = torch.linalg.cholesky_ex(FCiF)
     beta = torch.cholesky_solve(data.F.mT @ Ciy.unsqueeze(-1), FCiF_chol).squeeze(-1)
     a = Ciy - (CiF @ beta.unsqueeze(-1)).squeeze(-1)
+    a = torch.where(data.is_exact.unsqueeze(-1), 0.0, a)
     e = data.y - (data.F @ beta.unsqueeze(-1)).squeeze(-1)
     return Factorisation(
         R=R if inverse else None,
@@ -131,7 +128,6 @@ def factorise(
         beta=beta,
         a=a,
         quadratic=(e * a).sum(dim=-1),
-        is_exact=e.abs().amax(dim=-1) < _ROUNDING * torch.finfo(e.dtype).eps,
         Ci=Ci,
     )
 
@@ -212,11 +208,11 @@ def negative_log_likelihood(
         d_theta, d_p = _gradient_power(data.X, G, theta, p)
 
     def finite(gradient: Tensor, like: Tensor) -> Tensor:
-        bad = factors.failed | factors.is_exact | ~value.isfinite()
+        bad = factors.failed | data.is_exact | ~value.isfinite()
         return torch.where(bad.reshape(bad.shape + (1,) * (like.ndim - bad.ndim)), 0.0, gradient)
 
     # An exact trend leaves rounding errors to fit: call every theta equally good instead.
-    value = torch.where(factors.is_exact & ~factors.failed, 0.0, value)
+    value = torch.where(data.is_exact & ~factors.failed, 0.0, value)
     value_or_inf = torch.where(factors.failed | value.isnan(), torch.inf, value)
     return Likelihood(
         value=value_or_inf,

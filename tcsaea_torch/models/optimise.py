@@ -144,7 +144,12 @@ class _Search:
         s = trial - self.x
         slope = (self.g * s).sum(dim=-1)
         accept = (f <= self.f + _ARMIJO * slope) & (slope < 0) & ~self.done
-        H, is_scaled = self._update(s, g - self.g, accept)
+        # A variable that is blocked before and after does not move: its gradient's change
+        # tells of the others' influence on it, not of curvature along the step.
+        _, was_free = _project(self.x, self.g, self.lower, self.upper)
+        _, is_free = _project(trial, g, self.lower, self.upper)
+        moves = (was_free + is_free).clamp_max(1.0)
+        H, is_scaled = self._update(s, (g - self.g) * moves, accept)
 
         x = torch.where(accept.unsqueeze(-1), trial, self.x)
         g = torch.where(accept.unsqueeze(-1), g, self.g)

@@ -68,39 +68,62 @@ def scale(
             "standardize" divides them by their sample standard deviation, as DACE does.
     """
     live = train.live
-    weight = live.to(train.y).unsqueeze(-1)
-    n = weight.sum(dim=-2).clamp_min(1.0)
-    freedom = (n - 1.0).clamp_min(1.0)
-
-    x_shift = (train.X * weight).sum(dim=-2) / n
-    centred = (train.X - x_shift.unsqueeze(-2)) * weight
-    x_scale = torch.ones_like(x_shift)
+    X, x_shift, x_scale = _centred(train.X, live.unsqueeze(-1))
     if input_scaling == "standardize":
-        spread = (centred.square().sum(dim=-2) / freedom).sqrt()
-        x_scale = torch.where(spread > 0, spread, 1.0)
-    X = centred / x_scale.unsqueeze(-2)
-
-    y = train.y.unsqueeze(-1)
-    largest = (y.abs() * weight).amax(dim=-2, keepdim=True)
-    unit = torch.where(largest > 0, largest, 1.0)  # so that squares neither over- nor underflow
-    y_shift = (y * weight / unit).sum(dim=-2, keepdim=True) / n.unsqueeze(-2)
-    deviation = (y / unit - y_shift) * weight
-    spread = (deviation.square().sum(dim=-2, keepdim=True) / freedom.unsqueeze(-2)).sqrt()
-    # Values that differ by rounding only are constant.
-    is_constant = spread <= 8 * torch.finfo(y.dtype).eps
-    y_scale = torch.where(is_constant, 1.0, spread)
-    deviation = torch.where(is_constant, 0.0, deviation)
+        X = X / x_scale.unsqueeze(-2)
+    else:
+        x_scale = torch.ones_like(x_scale)
+    # In units of the largest value, squares neither over- nor underflow.
+    y = torch.where(live, train.y, 0.0).unsqueeze(-1)
+    largest = y.abs().amax(dim=-2, keepdim=True)
+    unit = torch.where(largest > 0, largest, 1.0)
+    y, y_shift, y_scale = _centred(y / unit, live.unsqueeze(-1))
+    y = (y / y_scale.unsqueeze(-2)).squeeze(-1)
     scaling = Scaling(
         x_shift=x_shift,
         x_scale=x_scale,
-        y_shift=(y_shift * unit)[..., 0, 0],
-        y_scale=(y_scale * unit)[..., 0, 0],
+        y_shift=y_shift.squeeze(-1) * unit[..., 0, 0],
+        y_scale=y_scale.squeeze(-1) * unit[..., 0, 0],
     )
     is_linear = trend & (live.sum(dim=-1) >= train.X.shape[-1] + 2)
-    F = torch.cat([weight, X * is_linear[..., None, None]], dim=-1)
+    ones = live.to(X).unsqueeze(-1)
+    F = torch.cat([ones, X * is_linear[..., None, None]], dim=-1)
     noise = torch.where(live, train.noise_var, 0.0) / scaling.y_scale.unsqueeze(-1).square()
-    y = (deviation / y_scale).squeeze(-1)
-    return Standardised(X=X, y=y, F=F, noise=noise, live=live), scaling
+    is_exact = _is_exact(F, y)
+    return Standardised(X=X, y=y, F=F, noise=noise, live=live, is_exact=is_exact), scaling
+
+
+def _centred(
+    values: Float[Tensor, "*batch n k"], live: Bool[Tensor, "*batch n 1"]
+) -> tuple[Float[Tensor, "*batch n k"], Float[Tensor, "*batch k"], Float[Tensor, "*batch k"]]:
+    """Return columns minus their means, these means, and the standard deviations.
+
+    Only living rows count; the others become 0. Columns that vary by rounding only are
+    constant: they become 0 and have deviation 1.
+    """
+    values = torch.where(live, values, 0.0)
+    n = live.sum(dim=-2).clamp_min(1)
+    mean = values.sum(dim=-2) / n
+    centred = torch.where(live, values - mean.unsqueeze(-2), 0.0)
+    spread = (centred.square().sum(dim=-2) / (n - 1).clamp_min(1)).sqrt()
+    largest = values.abs().amax(dim=-2)
+    is_constant = spread <= 8 * torch.finfo(values.dtype).eps * largest
+    centred = torch.where(is_constant.unsqueeze(-2), 0.0, centred)
+    return centred, mean, torch.where(is_constant, 1.0, spread)
+
+
+def _is_exact(
+    F: Float[Tensor, "*batch n t"], y: Float[Tensor, "*batch n"]
+) -> Bool[Tensor, "*batch"]:
+    """Return whether a least-squares fit of the trend leaves nothing but rounding errors."""
+    FF = F.mT @ F
+    FF.diagonal(dim1=-2, dim2=-1).add_((F == 0).all(dim=-2).to(FF))
+    factor, info = torch.linalg.cholesky_ex(FF)
+    residual = y.unsqueeze(-1)
+    for _ in range(3):  # refined twice: normal equations lose digits
+        residual = residual - F @ torch.cholesky_solve(F.mT @ residual, factor)
+    limit = 1e3 * torch.finfo(y.dtype).eps
+    return (residual.squeeze(-1).abs().amax(dim=-1) < limit) & (info == 0)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

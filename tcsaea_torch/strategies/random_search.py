@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-import torch
-
 from tcsaea_torch.problem import snap
 from tcsaea_torch.rng import uniforms
 from tcsaea_torch.strategies import steps
@@ -14,7 +12,8 @@ from tcsaea_torch.strategies.base import Proposal, RunView, State, register
 class RandomSearch:
     """Configuration of random search; there is nothing to configure but its name.
 
-    It spends the whole slow budget in two steps and waits for nothing.
+    It spends the whole slow budget in two steps and waits for nothing; points that turn
+    out to be known, in a finite space, are left out.
     """
 
     name: str = "random"
@@ -26,15 +25,15 @@ class RandomSearch:
 
     def propose(self, state: State, run: RunView) -> tuple[Proposal, State]:
         """Return the initial design first, then all remaining points at once."""
-        step = int(state["step"])
         n = int(run.left.amin())
-        if step == 0:
-            X = steps.design(run, min(n, run.n_init), "design")
+        n_design = min(n, run.n_init) if state["step"] == 0 else 0
+        if n_design:
+            X, is_new = steps.design(run, n_design)
         else:
-            shape = (n if step == 1 else 0, run.d)
-            X = snap(uniforms(run.seeds, "random", step, shape, dtype=run.dtype), run.grid)
-        mask = torch.ones(*X.shape[:2], 2, dtype=torch.bool, device=run.device)
-        return Proposal(X=X, evaluation_mask=mask), {"step": step + 1}
+            u = uniforms(run.seeds, "random", len(run.archive), (n, run.d), dtype=run.dtype)
+            X, is_new = steps.distinct(snap(u, run.grid), run)
+        mask = is_new.unsqueeze(-1).expand(*is_new.shape, 2)
+        return Proposal(X=X, evaluation_mask=mask), {"step": int(state["step"]) + 1}
 
 
 register("random", RandomSearch)

@@ -34,9 +34,9 @@ def sample_design(state: State, run: RunView) -> tuple[Proposal, State]:
     The proposal is empty if attached points have taken the design's place.
     """
     n = min(run.n_init, int(run.left.amin()))
-    X = steps.design(run, n, "design")
+    X, is_new = steps.design(run, n)
     rows = len(run.archive) + torch.arange(n, device=run.device).expand(run.b, n)
-    mask = torch.ones(run.b, n, 2, dtype=torch.bool, device=run.device)
+    mask = is_new.unsqueeze(-1).expand(run.b, n, 2)
     state = {**state, "stage": "soea", "n_design": n, "population": rows}
     return Proposal(X=X, evaluation_mask=mask), state
 

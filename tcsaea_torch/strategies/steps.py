@@ -4,7 +4,7 @@ import torch
 
 from tcsaea_torch.models.fitting import FitConfig, fit
 from tcsaea_torch.models.surrogate import Hyperparameters, Surrogate
-from tcsaea_torch.models.training_set import TrainingSet, stack
+from tcsaea_torch.models.training_set import TrainingSet, first_equal_row, stack
 from tcsaea_torch.problem import snap
 from tcsaea_torch.rng import latin_hypercube, uniforms
 from tcsaea_torch.strategies.base import RunView
@@ -20,10 +20,39 @@ _SIZE_RATIO = 1.3
 """Training sets are fitted in one batch while padding makes none larger than this factor."""
 
 
-def design(run: RunView, n: int, name: str) -> Float[Tensor, "b n d"]:
-    """Return a random Latin hypercube of n points, snapped to integers."""
-    u, jitter = uniforms(run.seeds, name, 0, (2, n, run.d), dtype=run.dtype).unbind(dim=1)
-    return snap(latin_hypercube(u, jitter), run.grid)
+def design(run: RunView, n: int) -> tuple[Float[Tensor, "b n d"], Bool[Tensor, "b n"]]:
+    """Return a random Latin hypercube of n points, and which of them are to be evaluated.
+
+    In a finite space, points may fall together; others take their place while there are.
+    """
+    u, jitter = uniforms(run.seeds, "design", 0, (2, n, run.d), dtype=run.dtype).unbind(dim=1)
+    return distinct(snap(latin_hypercube(u, jitter), run.grid), run)
+
+
+def distinct(
+    X: Float[Tensor, "b n d"], run: RunView
+) -> tuple[Float[Tensor, "b n d"], Bool[Tensor, "b n"]]:
+    """Replace points that are known or equal to earlier ones by random new points.
+
+    Returns:
+        n points, and which of them are new: all, unless a finite space has no more.
+    """
+    n, n_known = X.shape[1], len(run.archive)
+
+    def are_new(X: Tensor) -> Tensor:
+        rows = torch.cat([run.archive.X, X], dim=1)
+        live = torch.cat([run.exists, torch.ones_like(X[..., 0], dtype=torch.bool)], dim=1)
+        first = first_equal_row(rows, live)[:, n_known:]
+        return first == torch.arange(n_known, rows.shape[1], device=X.device)
+
+    is_new = are_new(X)
+    if bool(is_new.all()):
+        return X, is_new
+    random = uniforms(run.seeds, "spare", n_known, (n + _N_FALLBACK, run.d), dtype=run.dtype)
+    X = torch.cat([X, snap(random, run.grid)], dim=1)
+    is_new = are_new(X)
+    order = (~is_new).to(torch.int8).argsort(dim=1, stable=True)[:, :n]
+    return X.gather(1, order.unsqueeze(-1).expand(*order.shape, run.d)), is_new.gather(1, order)
 
 
 def is_known(X: Float[Tensor, "b k d"], run: RunView) -> Bool[Tensor, "b k"]:
