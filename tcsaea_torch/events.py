@@ -1,4 +1,4 @@
-"""A run is a fold over events: what was asked, told, failed and attached.
+"""A run is a fold over events: what was asked, told, failed, attached and withdrawn.
 
 The live run and a replay take the same path: `apply(state, event)`. `Asked` carries the
 strategy's state, so a replay never calls a strategy.
@@ -65,7 +65,18 @@ class Attached:
     time: float = field(default_factory=time.time)
 
 
-Event = Asked | Told | Failed | Attached
+@dataclass(frozen=True, kw_only=True)
+class Withdrawn:
+    """A retry that was never handed out is not needed: the value has come late.
+
+    It is not counted.
+    """
+
+    id: int
+    time: float = field(default_factory=time.time)
+
+
+Event = Asked | Told | Failed | Attached | Withdrawn
 
 
 class Status(StrEnum):
@@ -202,15 +213,14 @@ class RunState:
         if self._status[row, column] != _OBSERVED:  # else a retry and a late value: the first holds
             self._Y[row, column] = event.value * float(self.problem.signs[column])
             self._status[row, column] = _OBSERVED
-        for other in [self.records[i] for i in self.to_hand_out]:
-            if (other.point_id, other.objective) == (row, record.objective):
-                self._drop(other, event.time)
+        if record.id in self.to_hand_out:
+            self.to_hand_out.remove(record.id)
 
-    def _drop(self, record: Record, at: float) -> None:
-        """Take back a retry that was not handed out: its value has come after all."""
-        record.status, record.ended_at = Status.FAILED, at
+    def _withdrawn(self, event: Withdrawn) -> None:
+        record = self.records[event.id]
+        record.status, record.ended_at = Status.FAILED, event.time
         record.reason = "not needed: the value came late"
-        self.to_hand_out.remove(record.id)
+        self.to_hand_out.remove(event.id)
         self.used[record.objective.column] -= 1
 
     def _ended_badly(self, event: Failed) -> None:
@@ -268,8 +278,12 @@ def apply(state: RunState, event: Event) -> RunState:
             state._ended_badly(event)
         case Attached():
             state._attached(event)
+        case Withdrawn():
+            state._withdrawn(event)
         case _:
-            raise InvalidInputError(f"event must be Asked, Told, Failed or Attached, got {event!r}")
+            raise InvalidInputError(
+                f"event must be Asked, Told, Failed, Attached or Withdrawn, got {event!r}"
+            )
     return state
 
 

@@ -112,6 +112,9 @@ class PowerExponentialKernel(Kernel):
         if ard_num_dims is not None:
             check_int("ard_num_dims", ard_num_dims, minimum=1)
         n_powers = check_power_mode(p, d=ard_num_dims or 1)
+        lowest, highest = p_range
+        check_real("p_range", lowest, minimum=0.0, maximum=highest, exclusive=True)
+        check_real("p_range", highest, minimum=lowest, maximum=2.0)
         super().__init__(ard_num_dims=ard_num_dims, **kwargs)
         theta_constraint = Positive() if theta_constraint is None else theta_constraint
         shape = torch.Size([*self.batch_shape, 1, ard_num_dims or 1])

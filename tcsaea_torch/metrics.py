@@ -12,9 +12,11 @@ def is_non_dominated(Y: Float[Tensor, "*batch n m"]) -> Bool[Tensor, "*batch n"]
     """Mark the non-dominated rows; of equal rows only the first.
 
     Args:
-        Y: Minimised objective values; a row with NaN is dominated.
+        Y: Minimised objective values; a row with NaN is dominated and dominates nothing.
     """
-    return pareto.is_non_dominated(Y, maximize=False, deduplicate=True)
+    has_nan = Y.isnan().any(dim=-1)
+    Y = torch.where(has_nan.unsqueeze(-1), torch.inf, Y)
+    return pareto.is_non_dominated(Y, maximize=False, deduplicate=True) & ~has_nan
 
 
 def igd(Y: Float[Tensor, "n m"], front: Float[Tensor, "k m"]) -> float:

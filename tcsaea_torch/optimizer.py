@@ -20,6 +20,7 @@ from tcsaea_torch.events import (
     RunState,
     Status,
     Told,
+    Withdrawn,
     apply,
 )
 from tcsaea_torch.problem import Problem, check_value
@@ -179,6 +180,9 @@ class Optimizer:
             if record.status is Status.FAILED and known:
                 raise ProtocolError(f"the value of evaluation {id} is known from a retry")
             self._record(Told(id=record.id, value=number))
+            for other in [self._state.records[i] for i in self._state.to_hand_out]:
+                if (other.point_id, other.objective) == (record.point_id, record.objective):
+                    self._record(Withdrawn(id=other.id))
 
     def fail(self, id: int, reason: str = "", *, retry: bool = False) -> None:
         """Record that an evaluation failed; models learn nothing from it.

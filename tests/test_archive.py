@@ -1,4 +1,3 @@
-import jaxtyping
 import pytest
 import torch
 
@@ -59,13 +58,7 @@ def test_complete_rows_have_all_their_values():
     assert archive.complete.tolist() == [[True, False], [False, False]]
 
 
-@pytest.fixture
-def _without_hook(monkeypatch):
-    """Switch the tests' own shape checks off: users do not have them."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-
-
-@pytest.mark.usefixtures("_without_hook")
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
     ("X", "Y", "observed"),
     [

@@ -3,7 +3,6 @@
 import math
 from itertools import permutations
 
-import jaxtyping
 import pytest
 import torch
 
@@ -152,7 +151,6 @@ def test_what_failed_before_it_was_handed_out_is_not_handed_out():
     assert state.to_hand_out == [1, 2]
 
 
-@pytest.mark.xfail(strict=True, reason="a retry's failure overwrites the value that came late")
 def test_a_failed_retry_does_not_take_a_late_value_away():
     events = [asked(BOTH), Failed(id=0, reason="", retry=True), Told(id=0, value=2.0)]
     state = fold(new_state(), [*events, Failed(id=2, reason="")])
@@ -160,11 +158,12 @@ def test_a_failed_retry_does_not_take_a_late_value_away():
     assert not state.failed.any()
 
 
-@pytest.mark.xfail(strict=True, reason="the retry of what came late is still handed out")
-def test_a_late_value_makes_its_retry_superfluous():
-    state = fold(new_state(), [asked(BOTH), Failed(id=0, reason="", retry=True)])
-    apply(state, Told(id=0, value=2.0))
-    assert 2 not in state.to_hand_out
+def test_of_a_late_value_and_a_retrys_value_the_first_holds():
+    events = [asked(BOTH), Failed(id=0, reason="", retry=True), Told(id=0, value=2.0)]
+    state = fold(new_state(), [*events, Told(id=2, value=2.5)])
+    assert values(state) == [[None, 2.0]]
+    assert statuses(state) == ["done", "pending", "done"]
+    assert [state.records[k].value for k in (0, 2)] == [2.0, 2.5]
 
 
 @pytest.mark.parametrize("order", list(permutations(range(4))), ids=str)
@@ -252,7 +251,6 @@ def test_attached_values_do_not_replace_those_that_are_on_their_way():
     assert values(state) == [[5.5, 6], [5, None]]
 
 
-@pytest.mark.xfail(strict=True, reason="a value that failed counts as another value")
 def test_an_attached_value_completes_a_row_whose_evaluation_failed():
     state = fold(new_state(), [asked(BOTH), Told(id=1, value=5.0), Failed(id=0, reason="")])
     apply(state, attached([[0, 1]], [[NAN, 6]]))
@@ -291,6 +289,10 @@ def test_buffers_grow(step):
     apply(state, Attached(X=state.X_user[3:4].clone(), Y=torch.tensor([[NAN, 9.0]]).double()))
     assert state.n_rows == 300
     assert state.Y[3].tolist() == [3, 9]
+    # New attached rows have room as well.
+    apply(state, attached([[k / 7, 10.0] for k in range(300)], [[1.0, 2.0]] * 300))
+    assert state.n_rows == 600
+    assert state.n_attached_complete == 300
 
 
 def test_points_are_handed_out_as_copies():
@@ -314,7 +316,9 @@ def test_fold_applies_in_order_and_returns_the_state():
     assert values(state) == [[None, 1.0]]
 
 
-def test_anything_else_is_no_event(monkeypatch):
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-    with pytest.raises(InvalidInputError, match="event must be Asked, Told, Failed or Attached"):
+@pytest.mark.usefixtures("unchecked")
+def test_anything_else_is_no_event():
+    with pytest.raises(
+        InvalidInputError, match="event must be Asked, Told, Failed, Attached or Withdrawn"
+    ):
         apply(new_state(), "told")  # pyright: ignore[reportArgumentType]

@@ -2,7 +2,6 @@
 
 import math
 
-import jaxtyping
 import pytest
 import torch
 
@@ -85,7 +84,6 @@ def test_infinite_values_are_ordered_like_others(tensor):
     assert is_non_dominated(Y).tolist() == [True, True, True, False, False]
 
 
-@pytest.mark.xfail(strict=True, reason="botorch compares NaN, whatever its documentation says")
 @pytest.mark.parametrize("n", [5, 1500])
 def test_rows_with_nan_are_dominated_and_dominate_nothing(n):
     Y = rows(n, seed=n)
@@ -166,13 +164,7 @@ def test_normalized_hypervolume_has_platemos_scale(tensor):
 # ------------------------------------------------------------------ errors
 
 
-@pytest.fixture
-def _without_hook(monkeypatch):
-    """Switch the tests' own shape checks off: users do not have them."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-
-
-@pytest.mark.usefixtures("_without_hook")
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("columns", [1, 3])
 def test_columns_must_agree(columns, tensor):
     Y, other = tensor([[1, 2]]), torch.ones(1, columns).double()

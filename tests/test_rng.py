@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy import stats
 
-from tcsaea_torch.rng import latin_hypercube, mix64, uniforms
+from tcsaea_torch.rng import latin_hypercube, mix64, signed64, uniforms
 
 MASK = (1 << 64) - 1
 GAMMA = 0x9E3779B97F4A7C15
@@ -34,6 +34,24 @@ def draw(seed, name="test", step=0, shape=(), **options):
 
 
 # ------------------------------------------------------------------ the hash
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (0, 0),
+        (-1, -1),
+        (2**63 - 1, 2**63 - 1),
+        (2**63, -(2**63)),
+        (2**64 - 1, -1),
+        (2**64, 0),
+        (-(2**63) - 1, 2**63 - 1),
+        (10**30, 10**30 - 54210108624 * 2**64),
+    ],
+)
+def test_integers_of_any_size_become_int64_modulo_2_to_the_64(value, expected):
+    assert signed64(value) == expected
+    assert torch.tensor([signed64(value)]).dtype == torch.int64
 
 
 @pytest.mark.parametrize(

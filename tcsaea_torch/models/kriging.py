@@ -145,6 +145,9 @@ class KrigingGP(ExactGP, GPyTorchModel):
         """
         if self.training:
             return super().__call__(X, **kwargs)
+        d = self.surrogate.data.X.shape[-1]
+        if X.ndim < 2 or X.shape[-1] != d:
+            raise InvalidInputError(f"X must have shape (*batch, q, {d}), got {describe(X)}")
         mean, covariance = self.surrogate.predict_joint(X)
         # As an operator: a tensor would be factorised here, which fails between near-equal points.
         return ExactNormal(mean, to_linear_operator(covariance))
@@ -286,7 +289,7 @@ def fit_kriging(
     p: PowerMode = 2.0,
     trend: Trend = "constant",
     input_scaling: InputScaling = "unit",
-    n_starts: int = 1,
+    n_starts: int = 2,
     init: Hyperparameters | None = None,
     config: FitConfig | None = None,
 ) -> KrigingGP:
@@ -305,7 +308,8 @@ def fit_kriging(
             [1, 2] for all or for each dimension.
         trend: "constant" or "linear".
         input_scaling: "unit", or "standardize" as in DACE; theta is in these units.
-        n_starts: Number of isotropic starts.
+        n_starts: Number of isotropic starts. One is enough for smooth functions; two find
+            the optimum of rough ones as well.
         init: Warm start, such as `gp.hyperparameters` of an earlier fit with the same
             `input_scaling`.
         config: All details at once; overrides p, input_scaling and n_starts.

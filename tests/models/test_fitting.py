@@ -22,9 +22,6 @@ from tcsaea_torch.models.likelihood import negative_log_likelihood
 from tcsaea_torch.models.surrogate import scale
 
 NUGGET = 1e-4  # well posed, and large enough to be the same floor for everybody
-slow_power_fit = pytest.mark.xfail(
-    strict=True, reason="BFGS updates with gradients of blocked variables: 150 evaluations end it"
-)
 
 
 @pytest.fixture
@@ -134,9 +131,9 @@ def fit_by_botorch(X, y, p):
         ("six", 2.0, 1),
         ("rough", 2.0, 2),
         ("smooth", "shared", 1),
-        pytest.param("dtlz2", "ard", 1, marks=slow_power_fit),
-        pytest.param("smooth", "ard", 1, marks=slow_power_fit),
-        pytest.param("six", "ard", 1, marks=slow_power_fit),
+        ("dtlz2", "ard", 1),
+        ("smooth", "ard", 1),
+        ("six", "ard", 1),
         ("rough", "ard", 2),
     ],
 )
@@ -188,11 +185,11 @@ def test_theta_of_a_simulated_process_is_recovered():
 
 
 def test_the_power_of_a_simulated_process_is_recovered():
-    X = draw(6, 100, 1, seed=3)
+    X = draw(6, 60, 1, seed=3)
     distance = (X - X.mT).abs()
     for power in (1.0, 1.5, 2.0):
-        R = (-5.0 * distance**power).exp() + 1e-8 * torch.eye(100).double()
-        y = (torch.linalg.cholesky(R) @ normal(6, 100, 1, seed=4)).squeeze(-1)
+        R = (-5.0 * distance**power).exp() + 1e-8 * torch.eye(60).double()
+        y = (torch.linalg.cholesky(R) @ normal(6, 60, 1, seed=4)).squeeze(-1)
         found = fit_kriging(X, y, p="shared", n_starts=2).hyperparameters.p
         assert found is not None
         assert found.mean().item() == pytest.approx(power, abs=0.12)
@@ -201,8 +198,17 @@ def test_the_power_of_a_simulated_process_is_recovered():
 # --- batches, padding, order ---
 
 
-@pytest.mark.parametrize("input_scaling", ["unit", "standardize"])
-@pytest.mark.parametrize(("p", "starts"), [(2.0, 1), (2.0, 3), (1.5, 1), ("shared", 2)])
+@pytest.mark.parametrize(
+    ("p", "starts", "input_scaling"),
+    [
+        (2.0, 1, "unit"),
+        (2.0, 3, "standardize"),
+        (1.5, 1, "standardize"),
+        ("shared", 2, "unit"),
+        ("shared", 1, "standardize"),
+        ("ard", 1, "unit"),
+    ],
+)
 def test_batched_fit_equals_single_fits(p, starts, input_scaling):
     sets = [smooth(seed) for seed in (1, 2, 3)]
     X, y = (torch.stack(parts) for parts in zip(*sets, strict=True))
@@ -217,10 +223,12 @@ def test_batched_fit_equals_single_fits(p, starts, input_scaling):
     for i in range(3):
         alone = fit_kriging(X[i][live[i]], y[i][live[i]], config=config)
         mine, whole = alone.hyperparameters, together.hyperparameters[i]
-        torch.testing.assert_close(whole.theta, mine.theta, rtol=1e-6, atol=0)
+        # Of several starts that end in one optimum, rounding decides which is taken.
+        rtol = 1e-6 if starts == 1 else 1e-5
+        torch.testing.assert_close(whole.theta, mine.theta, rtol=rtol, atol=0)
         assert (mine.p is None) == (whole.p is None) == (p == 2.0)
-        torch.testing.assert_close(whole.p, mine.p, rtol=1e-6, atol=0)
-        torch.testing.assert_close(whole.variance, mine.variance, rtol=1e-6, atol=0)
+        torch.testing.assert_close(whole.p, mine.p, rtol=rtol, atol=0)
+        torch.testing.assert_close(whole.variance, mine.variance, rtol=10 * rtol, atol=0)
         m, v = alone.surrogate.predict(Xq)
         torch.testing.assert_close(mean[i], m, rtol=0, atol=1e-6)
         torch.testing.assert_close(variance[i], v, rtol=1e-4, atol=1e-9)
@@ -243,7 +251,7 @@ def test_missing_rows_change_nothing_whatever_they_hold(noisy, trend):
     X, y = smooth()
     noise_var = torch.full_like(y, 0.01 if noisy else 0.0)
     Xq = draw(20, 2, seed=9)
-    expected = fit_kriging(X, y, noise_var, trend=trend)
+    expected = fit_kriging(X[None], y[None], noise_var[None], trend=trend)
     place = torch.tensor([0, 7, 8, 20, 33])
     live = torch.ones(35, dtype=torch.bool).index_fill(0, place, False)
     for garbage in (0.0, math.nan, math.inf, -1e300, 0.5):
@@ -251,7 +259,7 @@ def test_missing_rows_change_nothing_whatever_they_hold(noisy, trend):
         padded[2].fill_(math.inf)
         for to, values in zip(padded, (X, y, noise_var), strict=True):
             to[live] = values
-        gp = fit_kriging(*padded, trend=trend)
+        gp = fit_kriging(*(v[None] for v in padded), trend=trend)
         for name in ("theta", "variance"):
             mine, theirs = (
                 getattr(gp.hyperparameters, name),
@@ -338,7 +346,7 @@ def test_warm_starts_replace_the_isotropic_ones(evaluations):
 
 
 def test_warm_starts_keep_powers_variances_and_batches():
-    X, y = draw(2, 25, 2), None
+    X = draw(2, 25, 2)
     y = (6.0 * X[..., 0]).sin() + X[..., 1]
     noise_var = torch.full((2, 25), 0.01).double()
     cold = fit_kriging(X, y, noise_var, p="ard", n_starts=2)
@@ -398,10 +406,10 @@ def test_theta_stays_in_its_range():
 
 @pytest.mark.parametrize("p", [2.0, "shared"])
 def test_known_noise_is_used(p):
-    X, Xq = draw(60, 1), draw(200, 1, seed=1)
+    X, Xq = draw(1, 60, 1), draw(200, 1, seed=1)
     truth = lambda x: 10.0 * (7.0 * x[..., 0]).sin()  # noqa: E731
-    sd = torch.where(draw(60, seed=2) < 0.5, 0.2, 4.0)  # some values are good, some bad
-    y = truth(X) + sd * normal(60, seed=3)
+    sd = 0.2 + 3.8 * (draw(1, 60, seed=2) < 0.5).double()  # some values are good, some bad
+    y = truth(X) + sd * normal(1, 60, seed=3)
     knowing = fit_kriging(X, y, sd.square(), p=p, n_starts=2)
     trusting = fit_kriging(X, y, p=p, n_starts=2)
     errors = [
@@ -421,9 +429,9 @@ def test_known_noise_is_used(p):
 
 def test_the_variance_fitted_with_noise_is_the_best():
     X, y = smooth()
-    train = TrainingSet(X=X, y=7.0 * y, noise_var=0.5 * draw(30, seed=8))
+    train = TrainingSet(X=X[None], y=7.0 * y[None], noise_var=0.5 * draw(1, 30, seed=8))
     gp = fit_kriging(train.X, train.y, train.noise_var)
-    data, scaling = scale(train, trend=torch.tensor(False), input_scaling="unit")
+    data, scaling = scale(train, trend=torch.tensor([False]), input_scaling="unit")
     hyper = gp.hyperparameters
     assert hyper.variance is not None
     log_variance = (hyper.variance / scaling.y_scale.square()).log()
@@ -437,13 +445,24 @@ def test_the_variance_fitted_with_noise_is_the_best():
 
 
 def test_vanishing_noise_is_as_good_as_none():
-    X, y = smooth()
+    X, y = (v[None] for v in smooth())
     exact = fit_kriging(X, y)
     noisy = fit_kriging(X, y, torch.full_like(y, 1e-14))
     Xq = draw(10, 2, seed=1)
     torch.testing.assert_close(
         noisy.surrogate.mean(Xq), exact.surrogate.mean(Xq), rtol=0, atol=1e-3
     )
+
+
+def test_noise_needs_no_batch():
+    X, y = smooth()
+    noise_var = 0.1 * draw(30, seed=8)
+    alone = fit_kriging(X, y, noise_var)
+    batch = fit_kriging(X[None], y[None], noise_var[None])
+    for name in ("theta", "variance"):
+        mine, theirs = getattr(alone.hyperparameters, name), getattr(batch.hyperparameters, name)
+        torch.testing.assert_close(mine, theirs[0], rtol=1e-6, atol=0)
+    assert alone.surrogate.mean(X).shape == (30,)
 
 
 def test_linear_trend_is_fitted_by_its_own_likelihood():
@@ -538,6 +557,6 @@ def test_config_refuses_what_makes_no_sense(kwargs, message, no_type_checks):
 
 
 def test_fits_are_repeatable():
-    X, y = six()
+    X, y = smooth()
     first, second = (fit_kriging(X, y, p="shared", n_starts=2).hyperparameters for _ in range(2))
     np.testing.assert_array_equal(first.theta, second.theta)

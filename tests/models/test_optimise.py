@@ -151,6 +151,25 @@ def test_rosenbrock_on_the_faces_of_the_box_is_solved_as_by_scipy(lower, upper):
     assert value.min().item() == pytest.approx(min(t.fun for t in theirs), abs=1e-8)
 
 
+def test_variables_held_at_a_bound_do_not_slow_the_others():
+    # The last variable is held at 1 by a slope that changes by 30 with the others.
+    H = torch.diag(f64([1.0, 4.0, 25.0]))
+    pull = f64([30.0, -20.0, 10.0])
+
+    def objective(v, members):
+        x, z = v[:, :3], v[:, 3]
+        force = 100.0 + x @ pull
+        value = 0.5 * (x @ H * x).sum(dim=-1) - (z - 1.0) * force
+        return value, torch.cat([x @ H - (z - 1.0).unsqueeze(-1) * pull, -force.unsqueeze(-1)], -1)
+
+    lower, upper = f64([-1.5] * 3 + [0.0]), f64([1.5] * 3 + [1.0])
+    start = torch.cat([3.0 * draw(10, 3, seed=3) - 1.5, torch.ones(10, 1).double()], dim=-1)
+    options = BFGSOptions(max_evaluations=400, gradient_tolerance=1e-6, value_tolerance=0.0)
+    v, _, n = minimise_in_box(objective, start, lower, upper, options)
+    torch.testing.assert_close(v, f64([0.0, 0.0, 0.0, 1.0]).expand(10, 4), rtol=0, atol=1e-5)
+    assert n.max() <= 50
+
+
 def test_batch_equals_loop():
     function, _, _ = quadratics(5, 3, seed=8)
 

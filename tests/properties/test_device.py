@@ -57,8 +57,9 @@ def test_rvea(each_once):
 @pytest.mark.parametrize("has_variance", [False, True])
 def test_likelihood(p, has_variance):
     data = Standardised(
-        X=meta(3, 20, 4), y=meta(3, 20), F=meta(3, 20, 5), noise=meta(3, 20), live=everyone(3, 20)
-    )
+        X=meta(3, 20, 4), y=meta(3, 20), F=meta(3, 20, 5), noise=meta(3, 20),
+        live=everyone(3, 20), is_exact=everyone(3),
+    )  # fmt: skip
     powers = None if p is None else meta(3, 4)
     variance = meta(3) if has_variance else None
     value = negative_log_likelihood(data, meta(3, 4), powers, variance, 1e-10)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tcsaea_torch import Optimizer, Problem, Status
@@ -70,10 +70,9 @@ def is_same(a, b):
     )
 
 
-def act(optimizer, action, retried):
+def act(optimizer, action, *, late_after_retry):
     """Do one random thing that the protocol allows."""
     kind, k, value = action
-    records = optimizer.result().history
     if kind == "ask":
         optimizer.ask()
     elif kind == "attach":
@@ -82,8 +81,18 @@ def act(optimizer, action, retried):
         fast, slow = ([v] for v in columns)
         optimizer.attach(known[k % len(known)].unsqueeze(0), fast=fast, slow=slow)
     else:
-        ended = (Status.PENDING, Status.FAILED) if kind == "tell" else (Status.PENDING,)
-        open_ids = [r.id for r in records if r.status in ended and r.id not in retried]
+        records = optimizer.result().history
+        last = {(r.point_id, r.objective): r.id for r in records}
+        open_ids = [r.id for r in records if r.status is Status.PENDING]
+        if kind == "tell":
+            # A late value counts, unless a retry has brought one.
+            open_ids += [
+                r.id
+                for r in records
+                if r.status is Status.FAILED
+                and not is_known(optimizer._state.observed, r)
+                and (late_after_retry or r.id == last[r.point_id, r.objective])
+            ]
         if not open_ids:
             return
         id = open_ids[k % len(open_ids)]
@@ -91,35 +100,41 @@ def act(optimizer, action, retried):
             optimizer.tell(id, value)
         else:
             optimizer.fail(id, f"reason {k}", retry=kind == "retry")
-            if len(optimizer.result().history) > len(records):
-                retried.add(id)
+
+
+def is_known(observed, record):
+    return bool(observed[record.point_id, record.objective.column])
 
 
 def check_laws(optimizer, state):
     """Check what holds at any time, whatever happened."""
     signs = optimizer.problem.signs
     stacked = torch.stack([state.observed, state.pending, state.failed]).int()
-    assert stacked.sum(dim=0).max() <= 1 if state.n_rows else True
+    assert (stacked.sum(dim=0) <= 1).all()
     assert (state.Y[~state.observed] == 0).all()
     for column, objective in enumerate(("fast", "slow")):
-        records = [r for r in state.records if r.objective == objective]
-        assert len(records) == state.used[column] <= state.total[column]
+        n_records = sum(r.objective == objective for r in state.records)
+        assert state.used[column] <= min(n_records, state.total[column])
+    told: dict[tuple[int, int], list[float]] = {}
     for record in state.records:
-        row, column = record.point_id, record.objective.column
         if record.status is Status.DONE:
-            assert state.observed[row, column]
-            assert state.Y[row, column] * signs[column] == record.value
-    pending = {(r.point_id, r.objective.column) for r in state.records if r.status == "pending"}
+            told.setdefault((record.point_id, record.objective.column), []).append(record.value)
+    for (row, column), values in told.items():
+        assert state.observed[row, column]
+        assert state.Y[row, column] * signs[column] in values
+    pending = {
+        (r.point_id, r.objective.column)
+        for r in state.records
+        if r.status is Status.PENDING and not is_known(state.observed, r)
+    }
     assert pending == {tuple(index) for index in state.pending.nonzero().tolist()}
     for event in optimizer.events:
         if isinstance(event, Attached):
             at = (state.X_user == event.X).all(dim=-1)
             for column in (0, 1):
-                value = event.Y[0, column]
-                is_there = (
-                    at & state.observed[:, column] & (state.Y[:, column] == value * signs[column])
-                )
-                assert value.isnan() or is_there.any()
+                minimised = event.Y[0, column] * signs[column]
+                found = at & state.observed[:, column] & (state.Y[:, column] == minimised)
+                assert minimised.isnan() or found.any()
 
 
 actions = st.lists(
@@ -133,15 +148,11 @@ actions = st.lists(
 )
 
 
-@pytest.mark.filterwarnings("ignore:1 of 1 attached points lie outside the bounds")
-@settings(max_examples=40, deadline=None, derandomize=True)
-@given(actions)
-def test_a_replay_of_any_beginning_gives_the_state_of_that_time(actions):
-    optimizer, retried = make_optimizer(), set()
+def check_replay(actions, *, late_after_retry):
+    optimizer = make_optimizer()
     live = {0: snapshot(optimizer._state)}
     for action in [("ask", 0, 0.0), *actions]:
-        act(optimizer, action, retried)
-        assert len(optimizer.events) <= len(live)  # one event for one action
+        act(optimizer, action, late_after_retry=late_after_retry)
         live[len(optimizer.events)] = snapshot(optimizer._state)
     check_laws(optimizer, optimizer._state)
 
@@ -155,6 +166,21 @@ def test_a_replay_of_any_beginning_gives_the_state_of_that_time(actions):
     state, n = fresh(), len(optimizer.events)
     fold(fold(state, optimizer.events[: n // 2]), optimizer.events[n // 2 :])
     assert is_same(snapshot(state), live[n])
+
+
+@pytest.mark.filterwarnings("ignore:1 of 1 attached points lie outside the bounds")
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(actions)
+def test_a_replay_of_any_beginning_gives_the_state_of_that_time(actions):
+    check_replay(actions, late_after_retry=False)
+
+
+@pytest.mark.xfail(strict=True, reason="a replay does not know what `ask` has handed out")
+@pytest.mark.filterwarnings("ignore:1 of 1 attached points lie outside the bounds")
+@settings(max_examples=40, deadline=None, derandomize=True, phases=[Phase.generate])
+@given(actions)
+def test_a_replay_knows_of_values_that_came_after_their_retry_was_asked_for(actions):
+    check_replay(actions, late_after_retry=True)
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)

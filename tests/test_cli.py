@@ -1,0 +1,200 @@
+"""The command line, from arguments to files and exit status."""
+
+import contextlib
+import csv
+import io
+import re
+import sys
+from functools import partial
+from importlib.metadata import entry_points
+from typing import Any
+
+import pytest
+import torch
+
+import tcsaea_torch
+from tcsaea_torch import cli, problems, strategies
+from tcsaea_torch.metrics import hypervolume
+
+DEMO = ["demo", "--problem", "dtlz2", "--n-slow", "16", "--n-init", "9"]
+QUICK = ["demo", "--problem", "dtlz1", "--strategy", "random", "--n-slow", "10"]
+
+
+def rows_of(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def values_of(rows):
+    """Return the (fast, slow) values of the points that have both."""
+    points: dict[str, dict[str, float]] = {}
+    for row in rows:
+        points.setdefault(row["point_id"], {})[row["objective"]] = float(row["value"])
+    return torch.tensor(
+        [[p["fast"], p["slow"]] for p in points.values() if len(p) == 2], dtype=torch.float64
+    )
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """Run the demo once; return its folder, exit status and output."""
+    folder = tmp_path_factory.mktemp("demo") / "new" / "folder"
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        status = cli.main([*DEMO, "--out", str(folder)])
+    return folder, status, output.getvalue()
+
+
+def test_the_demo_succeeds_and_says_what_it_does(demo):
+    _, status, output = demo
+    assert status == 0
+    first, *_ = output.splitlines()
+    assert first == "dtlz2: 11 variables, 16 slow and 80 fast evaluations, strategy tc-saea"
+    assert "the slow budget is spent: 16 of 16 slow and 80 of 80 fast evaluations, in " in output
+
+
+def test_the_demo_writes_a_picture(demo):
+    matplotlib: Any = pytest.importorskip("matplotlib.image")
+    picture = demo[0] / "front.png"
+    assert picture.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    assert picture.stat().st_size > 5000
+    assert matplotlib.imread(picture).shape[:2] == (750, 1050)
+    assert str(picture.resolve()) in demo[2]
+
+
+def test_the_demo_writes_every_evaluation(demo):
+    table = demo[0] / "evaluations.csv"
+    rows = rows_of(table)
+    assert len(rows) == 80 + 16
+    assert [row["id"] for row in rows] == [str(k) for k in range(96)]
+    assert sum(row["objective"] == "slow" for row in rows) == 16
+    assert {row["status"] for row in rows} == {"done"}
+    problem = problems.get("dtlz2")
+    for row in rows:
+        x = torch.tensor([[float(row[f"x{k}"]) for k in range(11)]], dtype=torch.float64)
+        function = problem.fast if row["objective"] == "fast" else problem.slow
+        assert float(row["value"]) == pytest.approx(float(function(x)), rel=1e-12)
+    assert str(table.resolve()) in demo[2]
+
+
+def test_the_demo_prints_both_hypervolumes(demo):
+    folder, _, output = demo
+    found = re.search(
+        r"hypervolume below \(1\.1, 1\.1\):\n  tc-saea +(\S+)\n  random +(\S+)", output
+    )
+    assert found is not None
+    mine = hypervolume(values_of(rows_of(folder / "evaluations.csv")), torch.tensor([1.1, 1.1]))
+    assert float(found[1]) == pytest.approx(mine, rel=1e-5)
+    assert 0.0 <= float(found[2]) <= 1.21
+    assert "random search, with as many slow evaluations:" in output
+
+
+def test_options_reach_the_run(tmp_path, capsys):
+    tables = []
+    for seed in ("3", "3", "4"):
+        arguments = [*QUICK, "--tau", "2.5", "--seed", seed, "--out", str(tmp_path / seed)]
+        assert cli.main([*arguments, "--n-init", "6", "--device", "cpu"]) == 0
+        tables.append(rows_of(tmp_path / seed / "evaluations.csv"))
+    assert tables[0] == tables[1] != tables[2]
+    assert len(tables[0]) == 20
+    captured = capsys.readouterr()
+    assert captured.out.startswith(
+        "dtlz1: 6 variables, 10 slow and 25 fast evaluations, strategy random\n"
+    )
+    assert "slow: 100%" in captured.err
+
+
+def test_the_fast_budget_that_is_printed_is_the_runs(tmp_path, capsys):
+    cli.main([*QUICK, "--n-slow", "100", "--tau", "1.15", "--out", str(tmp_path)])
+    output = capsys.readouterr().out
+    assert "of 115 fast evaluations" in output
+    assert "100 slow and 115 fast evaluations, strategy random" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--problem", "dtlz22"],
+            r"problem must be one of .*, got 'dtlz22'; did you mean 'dtlz2'\?",
+        ),
+        (["--strategy", "tcsaea"], r"strategy must be .*, got 'tcsaea'; did you mean 'tc-saea'\?"),
+        (["--tau", "0.5"], r"tau must be a finite real number >= 1, got 0\.5 \(float\)"),
+        (["--n-slow", "0"], r"n_slow must be an integer >= 1, got 0 \(int\)"),
+        (["--n-init", "11"], r"n_init must be at most n_slow = 10, got 11"),
+        (["--device", "cuda:99"], r"device must name a device that is present here, got 'cuda:99'"),
+    ],
+)
+def test_bad_arguments_end_with_status_2_and_a_message(arguments, message, tmp_path, capsys):
+    folder = tmp_path / "out"
+    assert cli.main([*QUICK, *arguments, "--out", str(folder)]) == 2
+    assert re.search(rf"^tcsaea: error: {message}", capsys.readouterr().err, re.M)
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "the following arguments are required: COMMAND"),
+        (["fly"], "invalid choice: 'fly'"),
+        (["demo", "--n-slow", "many"], "argument --n-slow: invalid int value: 'many'"),
+        (["demo", "--speed", "9"], "unrecognized arguments: --speed 9"),
+    ],
+)
+def test_arguments_that_make_no_sense(arguments, message, capsys):
+    with pytest.raises(SystemExit) as caught:
+        cli.main(arguments)
+    assert caught.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out.strip() == tcsaea_torch.__version__
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"]])
+def test_help(arguments, capsys):
+    with pytest.raises(SystemExit) as caught:
+        cli.main(arguments)
+    assert caught.value.code == 0
+    output = " ".join(capsys.readouterr().out.split())
+    assert output.startswith("usage: tcsaea ")
+    if arguments[0] == "--help":
+        assert "demo" in output
+        return
+    assert ", ".join(problems.names()) in output
+    assert ", ".join(strategies.names()) in output
+    for option, default in (("--tau", 5.0), ("--n-slow", 60), ("--seed", 0), ("--device", "cpu")):
+        assert re.search(rf"{option} \S+ [^-]*\(default: {default}\)", output)
+
+
+def interrupt_at_15_events(optimizer, event):
+    if len(optimizer.events) >= 15:
+        raise KeyboardInterrupt
+
+
+def test_an_interrupted_demo_writes_what_there_is(tmp_path, capsys, monkeypatch):
+    minimize = partial(tcsaea_torch.minimize, callbacks=[interrupt_at_15_events])
+    monkeypatch.setattr(cli, "minimize", minimize)
+    assert cli.main([*QUICK, "--n-init", "6", "--out", str(tmp_path)]) == 130
+    output = capsys.readouterr().out
+    assert "\ninterrupted by the user: " in output
+    assert "random search" not in output  # there is nothing to compare with
+    assert "hypervolume" not in output
+    assert (tmp_path / "front.png").stat().st_size > 5000
+    statuses = [row["status"] for row in rows_of(tmp_path / "evaluations.csv")]
+    assert statuses.count("done") >= 12
+
+
+def test_without_matplotlib_there_is_a_table_and_a_message(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert cli.main([*QUICK, "--out", str(tmp_path)]) == 2
+    assert "tcsaea: error: plots need matplotlib: pip install " in capsys.readouterr().err
+    assert len(rows_of(tmp_path / "evaluations.csv")) == 20
+
+
+def test_the_command_is_installed():
+    (command,) = entry_points(group="console_scripts", name="tcsaea")
+    assert command.load() is cli.main
