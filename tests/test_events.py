@@ -14,6 +14,7 @@ from tcsaea_torch.events import (
     RunState,
     Status,
     Told,
+    Withdrawn,
     apply,
     fold,
 )
@@ -143,6 +144,17 @@ def test_retries_stop_at_the_budget():
     assert state.used == [1, 3]
     assert len(state.records) == 4
     assert state.failed.tolist() == [[False, True]]
+
+
+def test_a_withdrawn_retry_is_neither_handed_out_nor_counted():
+    events = [asked(BOTH), Failed(id=0, reason="", retry=True), Told(id=0, value=2.0)]
+    state = fold(new_state(), [*events, Withdrawn(id=2, time=9.0)])
+    assert state.to_hand_out == [1]
+    assert state.used == [1, 1]
+    assert values(state) == [[None, 2.0]]
+    record = state.records[2]
+    assert (record.status, record.ended_at) == (Status.FAILED, 9.0)
+    assert record.reason == "not needed: the value came late"
 
 
 def test_what_failed_before_it_was_handed_out_is_not_handed_out():

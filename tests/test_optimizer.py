@@ -402,6 +402,7 @@ def test_a_value_that_came_late_takes_its_retry_back():
     design = optimizer.ask()
     optimizer.fail(0, "slow machine", retry=True)
     optimizer.tell(0, 3.0)
+    assert optimizer.n_used == (8, 8)
     assert optimizer.ask() == []
     assert len(optimizer.pending) == 15
     tell_all(optimizer, design[1:])

@@ -27,7 +27,8 @@ def make(**options):
 
 
 def test_the_register_holds_these_problems_and_no_others():
-    assert problems.names() == ("crash-beam", *NAMES)
+    uf = [f"uf{k}" for k in range(1, 8)]
+    assert problems.names() == ("cm-onemax", "crash-beam", *NAMES, *uf)
 
 
 @pytest.mark.parametrize("name", problems.names())
@@ -35,7 +36,8 @@ def test_every_name_makes_its_problem(name):
     problem = problems.get(name, tau=3)
     assert isinstance(problem, Problem)
     assert isinstance(problem, TestProblem)
-    assert type(problem) is (CrashBeam if name == "crash-beam" else problems.DTLZ)
+    kinds = {"cm": problems.CMOneMax, "cr": CrashBeam, "dt": problems.DTLZ, "uf": problems.UF}
+    assert type(problem) is kinds[name[:2]]
     assert getattr(problem, "name", name) == name
     assert problem.tau == 3.0
 

@@ -302,7 +302,9 @@ def test_problem(n_segments: int) -> None:
     expected = [f"{what}_{i}" for what in ("thickness", "yield") for i in numbers]
     assert list(problem.names or ()) == expected
     assert problem.ref_point.tolist() == list(REF_POINT)
-    X = problem.from_unit(torch.rand(1, problem.d, generator=torch.manual_seed(0)).double())
+    X = problem.from_unit(
+        torch.rand(1, problem.d, generator=torch.Generator().manual_seed(0)).double()
+    )
     Y = problem.evaluate(X)
     np.testing.assert_allclose(Y.numpy(), evaluate(X.numpy()), rtol=1e-9)
     copy = pickle.loads(pickle.dumps(problem))
