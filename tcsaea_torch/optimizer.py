@@ -290,7 +290,8 @@ class Optimizer:
     @property
     def is_done(self) -> bool:
         """Whether nothing is pending and nothing more will be proposed."""
-        return self._status() in ("finished", "exhausted")
+        with self._lock:
+            return self._status() in ("finished", "exhausted")
 
     @property
     def events(self) -> Sequence[Event]:

@@ -15,6 +15,7 @@ import torch
 import tcsaea_torch
 from tcsaea_torch import cli, problems, strategies
 from tcsaea_torch.metrics import hypervolume
+from tcsaea_torch.problems import base
 
 DEMO = ["demo", "--problem", "dtlz2", "--n-slow", "16", "--n-init", "9"]
 QUICK = ["demo", "--problem", "dtlz1", "--strategy", "random", "--n-slow", "10"]
@@ -77,15 +78,42 @@ def test_the_demo_writes_every_evaluation(demo):
 
 
 def test_the_demo_prints_both_hypervolumes(demo):
-    folder, _, output = demo
-    found = re.search(
-        r"hypervolume below \(1\.1, 1\.1\):\n  tc-saea +(\S+)\n  random +(\S+)", output
-    )
+    pattern = r"hypervolume below \(1\.1, 1\.1\):\n  tc-saea +(\S+)\n  random +(\S+)\n"
+    found = re.search(pattern, demo[2])
     assert found is not None
-    mine = hypervolume(values_of(rows_of(folder / "evaluations.csv")), torch.tensor([1.1, 1.1]))
+    mine = hypervolume(values_of(rows_of(demo[0] / "evaluations.csv")), torch.tensor([1.1, 1.1]))
     assert float(found[1]) == pytest.approx(mine, rel=1e-5)
     assert 0.0 <= float(found[2]) <= 1.21
+
+
+def test_hypervolumes_are_compared_below_the_runs_own_reference_point(
+    tmp_path, capsys, monkeypatch
+):
+    def toy(tau):
+        return problems.TestProblem(
+            fast=lambda X: (X**2).sum(dim=-1),
+            slow=lambda X: ((X - 1) ** 2).sum(dim=-1),
+            bounds=[[0.0] * 3, [1.0] * 3],
+            tau=tau,
+            vectorized=True,
+        )
+
+    monkeypatch.setattr(base, "_FACTORIES", dict(base._FACTORIES))
+    problems.register("toy", toy)
+    arguments = ["--problem", "toy", "--n-slow", "20", "--n-init", "8", "--tau", "2"]
+    assert cli.main(["demo", *arguments, "--seed", "5", "--out", str(tmp_path)]) == 0
+    output = capsys.readouterr().out
     assert "random search, with as many slow evaluations:" in output
+    random = tcsaea_torch.minimize(
+        toy(2), n_slow=20, n_init=8, seed=5, strategy="random", progress=False
+    )
+    point = random.ref_point  # the same design, and so the same point
+    assert point is not None
+    mine = hypervolume(values_of(rows_of(tmp_path / "evaluations.csv")), point)
+    assert mine > random.hypervolume() > 0.0
+    assert f"hypervolume below ({point[0]:.4g}, {point[1]:.4g}):\n" in output
+    assert re.search(rf"^  tc-saea +{mine:.6g}$", output, re.M)
+    assert re.search(rf"^  random +{random.hypervolume():.6g}$", output, re.M)
 
 
 def test_options_reach_the_run(tmp_path, capsys):
@@ -104,10 +132,11 @@ def test_options_reach_the_run(tmp_path, capsys):
 
 
 def test_the_fast_budget_that_is_printed_is_the_runs(tmp_path, capsys):
-    cli.main([*QUICK, "--n-slow", "100", "--tau", "1.15", "--out", str(tmp_path)])
+    assert int(1.16 * 25) == 28  # by rounding
+    cli.main([*QUICK, "--n-slow", "25", "--tau", "1.16", "--out", str(tmp_path)])
     output = capsys.readouterr().out
-    assert "of 115 fast evaluations" in output
-    assert "100 slow and 115 fast evaluations, strategy random" in output
+    assert "of 29 fast evaluations" in output
+    assert "25 slow and 29 fast evaluations, strategy random" in output
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,7 @@ def test_rows_with_nan_are_dominated_and_dominate_nothing(n):
     marked = is_non_dominated(Y)
     assert not marked[~measured].any()
     assert torch.equal(marked[measured], is_non_dominated(Y[measured]))
+    assert not is_non_dominated(Y[[0, 3, 4]]).any()
 
 
 def test_batch_equals_loop():

@@ -4,6 +4,7 @@ import math
 import random
 import re
 import threading
+import time
 from collections import Counter
 
 import numpy as np
@@ -640,12 +641,10 @@ def test_budgets_are_spent_exactly(name, n_slow, n_init, tau):
     assert optimizer.archive.complete.sum() == n_slow
 
 
-@pytest.mark.parametrize(
-    ("tau", "n_slow", "n_fast"), [(1.15, 100, 115), (2.9, 10, 29), (1.1, 7, 7)]
-)
+@pytest.mark.parametrize(("tau", "n_slow", "n_fast"), [(1.15, 100, 115), (4.1, 30, 123)])
 def test_rounding_costs_no_fast_call(tau, n_slow, n_fast):
-    assert int(tau * n_slow) <= n_fast
-    assert make({"tau": tau}, n_slow=n_slow, n_init=None).n_total == (n_fast, n_slow)
+    assert int(tau * n_slow) == n_fast - 1
+    assert make({"tau": tau}, n_slow=n_slow).n_total == (n_fast, n_slow)
 
 
 @pytest.mark.parametrize(
@@ -707,7 +706,9 @@ def test_seeds_are_any_integers(seed):
 def test_seeds_may_be_large(seed):
     optimizer = make(seed=seed)
     assert optimizer.result().seed == seed
-    assert not np.array_equal(points(optimizer.ask()), points(make(seed=seed - 1).ask()))
+    X = points(optimizer.ask())
+    for other in (seed - 1, seed % 2**32, seed % 2**53):
+        assert not np.array_equal(X, points(make(seed=other).ask()))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -805,7 +806,7 @@ def test_proposals_stay_inside_awkward_bounds(name, dtype):
     assert optimizer.n_used[1] == 14
 
 
-@pytest.mark.parametrize("scale", [(1e300, 1e-300), (1e-12, 1e12), (0.0, 0.0)])
+@pytest.mark.parametrize("scale", [(1e300, 1e-300), (0.0, 0.0)])
 @pytest.mark.parametrize("name", MODEL_BASED)
 def test_objectives_of_any_scale_give_finite_proposals(name, scale):
     changes = {"fast": lambda x: scale[0] * fast(x), "slow": lambda x: scale[1] * slow(x)}
@@ -1032,6 +1033,35 @@ def test_construction_calls_no_objective():
 
 
 # ------------------------------------------------------------------ threads
+
+
+def test_the_strategy_is_never_asked_twice_at_a_time():
+    depth, deepest = [], []
+
+    class Watched:
+        name = "watched"
+
+        def init(self, run):
+            return {}
+
+        def propose(self, state, run):
+            depth.append(1)
+            deepest.append(len(depth))
+            time.sleep(0.05)
+            depth.pop()
+            mask = torch.ones(1, 1 if int(run.left[0, 1]) else 0, 2, dtype=torch.bool)
+            return Proposal(
+                X=torch.full((1, len(mask[0]), run.d), 0.5).double(), evaluation_mask=mask
+            ), {}
+
+    optimizer = make({"tau": 3}, n_slow=1, n_init=1, strategy=Watched())
+    tell_all(optimizer, optimizer.ask())
+    threads = [threading.Thread(target=lambda: optimizer.is_done) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert max(deepest) == 1
 
 
 def test_four_threads_lose_nothing():
