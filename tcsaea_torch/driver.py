@@ -3,7 +3,7 @@
 import logging
 import traceback
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from typing import Any
 
 import torch
@@ -43,7 +43,8 @@ def minimize(
 
     Objectives are called in threads of their own, or in `executor`. An objective that
     raises, or returns something other than one finite number, is recorded as a failure
-    with its reason; the run goes on. Ctrl-C returns what there is.
+    with its reason; the run goes on. Ctrl-C, or an executor that
+    breaks, returns what there is.
 
     Example:
         >>> problem = Problem(
@@ -98,12 +99,15 @@ def minimize(
     with lanes, _Progress(optimizer, enabled=progress) as bar:
         try:
             _run(optimizer, lanes, running, (bar, *callbacks))
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, BrokenExecutor) as error:
             for future, group in running.items():
                 # What has come in the meantime is kept; what runs still is not waited for.
                 if future.done() and not future.cancelled() and future.exception() is None:
                     _settle(optimizer, group, future)
-            return optimizer.result(interrupted=True)
+            is_users = isinstance(error, KeyboardInterrupt)
+            return optimizer.result(
+                interrupted="the user" if is_users else f"a broken executor ({error})"
+            )
     return optimizer.result()
 
 
@@ -126,7 +130,7 @@ def _run(
         if not running:
             return
         done, _ = wait(running, return_when=FIRST_COMPLETED)
-        for future in done:
+        for future in [f for f in running if f in done]:  # in the order of asking
             events = _settle(optimizer, running.pop(future), future)
             for event in events:
                 for callback in callbacks:
@@ -150,8 +154,10 @@ def _settle(
 ) -> list[Event]:
     """Tell what a call returned, or that it failed, and return the events."""
     error = future.exception()
-    if error is not None and not isinstance(error, Exception):
-        raise error  # such as KeyboardInterrupt or SystemExit in the objective
+    if error is not None and (
+        isinstance(error, BrokenExecutor) or not isinstance(error, Exception)
+    ):
+        raise error  # no fault of the objective, or KeyboardInterrupt or SystemExit in it
     if error is not None:
         reason = "".join(traceback.format_exception(error)).strip()
         values: list[Any] = [None] * len(group)

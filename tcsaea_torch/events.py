@@ -85,6 +85,7 @@ class Status(StrEnum):
     PENDING = "pending"
     DONE = "done"
     FAILED = "failed"
+    WITHDRAWN = "withdrawn"
 
 
 @dataclass(kw_only=True)
@@ -218,7 +219,7 @@ class RunState:
 
     def _withdrawn(self, event: Withdrawn) -> None:
         record = self.records[event.id]
-        record.status, record.ended_at = Status.FAILED, event.time
+        record.status, record.ended_at = Status.WITHDRAWN, event.time
         record.reason = "not needed: the value came late"
         self.to_hand_out.remove(event.id)
         self.used[record.objective.column] -= 1

@@ -177,7 +177,7 @@ class Optimizer:
                     f"evaluation {id} was told {record.value!r} before, now {number!r}"
                 )
             known = bool(self._state.observed[record.point_id, record.objective.column])
-            if record.status is Status.FAILED and known:
+            if record.status is not Status.PENDING and known:
                 raise ProtocolError(f"the value of evaluation {id} is known from a retry")
             self._record(Told(id=record.id, value=number))
             for other in [self._state.records[i] for i in self._state.to_hand_out]:
@@ -234,11 +234,14 @@ class Optimizer:
         ]
         Y = torch.stack(columns, dim=-1)
         low, high = self.problem.bounds
-        outside = ((points < low) | (points > high)).any(dim=-1)
+        k = list(self.problem.integers)
+        is_off = (points < low) | (points > high)
+        is_off[:, k] |= points[:, k] != points[:, k].round()
+        outside = is_off.any(dim=-1)
         if outside.any():
             warnings.warn(
-                f"{int(outside.sum())} of {len(points)} attached points lie outside the bounds; "
-                "the models use them, proposals stay inside",
+                f"{int(outside.sum())} of {len(points)} attached points lie outside the bounds "
+                "or between integers; the models use them, proposals stay inside",
                 stacklevel=2,
             )
         with self._lock:
@@ -317,17 +320,17 @@ class Optimizer:
             low, high = Y.amin(dim=0), Y.amax(dim=0)
             return (high + 0.1 * (high - low)) * self.problem.signs
 
-    def result(self, *, interrupted: bool = False) -> Result:
+    def result(self, *, interrupted: str | None = None) -> Result:
         """Return what is known now; a run can be asked for it at any time.
 
         Args:
-            interrupted: Whether to say that the run was cut short.
+            interrupted: What cut the run short, if anything did.
         """
         with self._lock:
             state = self._state
             exists = (state.observed | state.pending | state.failed).any(dim=-1)
             Y = torch.where(state.observed, state.Y * self.problem.signs, torch.nan)
-            status: RunStatus = "interrupted" if interrupted else self._status()
+            status: RunStatus = self._status() if interrupted is None else "interrupted"
             return Result(
                 problem=self.problem,
                 strategy=self.strategy.name,
@@ -338,7 +341,7 @@ class Optimizer:
                 n_fast=state.used[0],
                 n_slow=state.used[1],
                 status=status,
-                message=self._message(status),
+                message=self._message(status, interrupted),
                 history=tuple(Record(**vars(r)) for r in state.records),
                 ref_point=self.ref_point,
             )
@@ -414,7 +417,7 @@ class Optimizer:
                 return "running"
         return "finished"
 
-    def _message(self, status: RunStatus) -> str:
+    def _message(self, status: RunStatus, interrupted: str | None) -> str:
         (n_fast, n_slow), (all_fast, all_slow) = self.n_used, self.n_total
         n_failed = sum(r.status is Status.FAILED for r in self._state.records)
         counts = f"{n_slow} of {all_slow} slow and {n_fast} of {all_fast} fast evaluations"
@@ -422,7 +425,7 @@ class Optimizer:
         reason = {
             "finished": "the slow budget is spent",
             "exhausted": "the strategy has nothing more to propose",
-            "interrupted": "interrupted by the user",
+            "interrupted": f"interrupted by {interrupted}",
             "running": "running",
         }[status]
         return f"{reason}: {counts}{failures}"

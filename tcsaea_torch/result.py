@@ -122,7 +122,7 @@ class Result:
         """Write a line for each evaluation: ids, objective, status, value, point, reason."""
         x_of = dict(zip(self.all_ids.tolist(), self.all_X.tolist(), strict=True))
         names = list(self.problem.names or ())
-        with Path(path).open("w", newline="") as file:
+        with Path(path).open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(["id", "point_id", "objective", "status", "value", *names, "reason"])
             for record in self.history:

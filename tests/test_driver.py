@@ -3,6 +3,7 @@
 import logging
 import math
 import multiprocessing
+import os
 import re
 import threading
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -114,7 +115,7 @@ def same(a, b):
 # ------------------------------------------------------------------ budgets
 
 
-@pytest.mark.parametrize("tau", [1, 2.5, 5])
+@pytest.mark.parametrize("tau", [1, 2.5])
 @pytest.mark.parametrize("name", ["tc-saea", "tc-saea-released", "random"])
 def test_calls_are_counted_exactly(name, tau):
     fast, slow = Counted(paraboloid), Counted(shifted)
@@ -555,3 +556,18 @@ def test_bad_arguments_are_found_before_anything_is_called(options, message):
     with pytest.raises(InvalidInputError, match="^" + re.escape(message)):
         solve({"fast": fast, "slow": slow}, **options)
     assert fast.X == slow.X == []
+
+
+def die(x):
+    os._exit(3)
+
+
+def test_a_broken_executor_returns_what_was_measured():
+    """The worker of the slow lane dies; what the fast objective gave is kept."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
+        problem = Problem(fast=paraboloid, slow=die, bounds=[[0.0, 0.0], [1.0, 1.0]], tau=2)
+        result = minimize(
+            problem, n_slow=12, n_init=4, strategy=cheap(), executor=executor, progress=False
+        )
+    assert result.status == "interrupted"
+    assert "broken executor" in result.message

@@ -153,7 +153,7 @@ def test_a_withdrawn_retry_is_neither_handed_out_nor_counted():
     assert state.used == [1, 1]
     assert values(state) == [[None, 2.0]]
     record = state.records[2]
-    assert (record.status, record.ended_at) == (Status.FAILED, 9.0)
+    assert (record.status, record.ended_at) == (Status.WITHDRAWN, 9.0)
     assert record.reason == "not needed: the value came late"
 
 

@@ -9,18 +9,11 @@ from botorch.models import SingleTaskGP
 from gpytorch.constraints import Interval
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from jaxtyping import config
 
 from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.kernels import PowerExponentialKernel, power, power_exponential, weighted_distance
 
 POWERS = [0.3, 1.0, 1.5, 1.99, 2.0]
-
-
-@pytest.fixture
-def no_type_checks(monkeypatch):
-    """Call the library as users do, without the tests' run-time type checks."""
-    monkeypatch.setattr(config, "jaxtyping_disable", True)
 
 
 def draw(*shape, seed=0):
@@ -321,7 +314,7 @@ def test_theta_constraint_is_used():
         ({"ard_num_dims": -2}, "ard_num_dims must be"),
     ],
 )
-def test_invalid_arguments_are_refused(kwargs, message, no_type_checks):
+def test_invalid_arguments_are_refused(kwargs, message, unchecked):
     with pytest.raises(InvalidInputError, match=re.escape(message)):
         PowerExponentialKernel(**kwargs)
 

@@ -122,7 +122,7 @@ def test_a_result_shows_how_far_a_run_is():
 
 
 def test_an_interrupted_run_says_so():
-    result = played().result(interrupted=True)
+    result = played().result(interrupted="the user")
     assert result.status == "interrupted"
     assert result.message.startswith("interrupted by the user: 4 of 6 slow and 4 of 12 fast ")
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.problem import Problem
 from tcsaea_torch.types import Float, Tensor
 from tcsaea_torch.validation import check_choice
@@ -51,6 +52,10 @@ def get(name: str, **options: Any) -> TestProblem:
         **options: Passed on to the problem, such as `tau`.
 
     Raises:
-        InvalidInputError: If the name is unknown; the nearest one is suggested.
+        InvalidInputError: If the name (the nearest one is suggested) or an option is unknown.
     """
-    return _FACTORIES[check_choice("problem", name, _FACTORIES)](**options)
+    factory = _FACTORIES[check_choice("problem", name, _FACTORIES)]
+    try:
+        return factory(**options)
+    except TypeError as error:
+        raise InvalidInputError(f"problem {name!r}: {error}") from error

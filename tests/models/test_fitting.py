@@ -11,7 +11,6 @@ from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from gpytorch.kernels import ScaleKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from jaxtyping import config as jaxtyping_config
 
 from tcsaea_torch import problems
 from tcsaea_torch.errors import InvalidInputError
@@ -22,12 +21,6 @@ from tcsaea_torch.models.likelihood import negative_log_likelihood
 from tcsaea_torch.models.surrogate import scale
 
 NUGGET = 1e-4  # well posed, and large enough to be the same floor for everybody
-
-
-@pytest.fixture
-def no_type_checks(monkeypatch):
-    """Call the library as users do, without the tests' run-time type checks."""
-    monkeypatch.setattr(jaxtyping_config, "jaxtyping_disable", True)
 
 
 @pytest.fixture
@@ -551,7 +544,7 @@ def test_default_nuggets_follow_the_precision():
         ({"nugget": math.nan}, "nugget must be"),
     ],
 )
-def test_config_refuses_what_makes_no_sense(kwargs, message, no_type_checks):
+def test_config_refuses_what_makes_no_sense(kwargs, message, unchecked):
     with pytest.raises(InvalidInputError, match=re.escape(message)):
         FitConfig(**kwargs)
 

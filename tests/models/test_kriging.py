@@ -12,7 +12,6 @@ import torch
 from botorch.acquisition import LogExpectedImprovement
 from botorch.optim import optimize_acqf
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from jaxtyping import config as jaxtyping_config
 
 from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.models import FitConfig, Hyperparameters, KrigingGP, fit_kriging
@@ -23,12 +22,6 @@ DACE, SMT = load_reference("kriging_dace"), load_reference("kriging_smt")
 ignore_their_warnings = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning", "ignore::botorch.exceptions.warnings.BotorchWarning"
 )
-
-
-@pytest.fixture
-def no_type_checks(monkeypatch):
-    """Call the library as users do, without the tests' run-time type checks."""
-    monkeypatch.setattr(jaxtyping_config, "jaxtyping_disable", True)
 
 
 def draw(*shape, seed=0):
@@ -681,7 +674,7 @@ THREE = Hyperparameters(theta=torch.ones(3).double())
         ({"init": THREE}, "init.theta must"),
     ],
 )  # fmt: skip
-def test_wrong_arguments_are_refused(changes, message, no_type_checks):
+def test_wrong_arguments_are_refused(changes, message, unchecked):
     arguments: dict[str, Any] = {"X": X0, "y": Y0, **changes}
     with pytest.raises(InvalidInputError, match=re.escape(message)):
         fit_kriging(**arguments)
@@ -691,14 +684,14 @@ def test_wrong_arguments_are_refused(changes, message, no_type_checks):
             KrigingGP(hyperparameters=hyper, **arguments)
 
 
-def test_the_index_of_a_bad_value_counts_batches(no_type_checks):
+def test_the_index_of_a_bad_value_counts_batches(unchecked):
     X, y = draw(2, 3, 4, 2), draw(2, 3, 4)
     X[1, 2, 0, 1] = math.inf
     with pytest.raises(InvalidInputError, match=re.escape("got inf at index (1, 2, 0, 1)")):
         fit_kriging(X, y)
 
 
-def test_a_negative_nugget_is_refused(no_type_checks):
+def test_a_negative_nugget_is_refused(unchecked):
     with pytest.raises(InvalidInputError, match="nugget must be a finite real number >= 0"):
         gp_of(X0, Y0, nugget=-1e-6)
 
@@ -720,7 +713,7 @@ ONES = torch.ones(2).double()
     ],
     ids=["columns", "batch", "negative", "nan", "p-columns", "p-3", "variance", "variances"],
 )
-def test_wrong_hyperparameters_are_refused(hyper, no_type_checks):
+def test_wrong_hyperparameters_are_refused(hyper, unchecked):
     with pytest.raises(InvalidInputError):
         KrigingGP(X0, Y0, Hyperparameters(**hyper))
 
@@ -735,11 +728,11 @@ def test_noise_needs_a_variance():
     [ONES, -torch.ones(2, 2).double(), torch.ones(3, 2).double()],
     ids=["batch-none", "negative", "batch-3"],
 )
-def test_wrong_warm_starts_are_refused(theta, no_type_checks):
+def test_wrong_warm_starts_are_refused(theta, unchecked):
     with pytest.raises(InvalidInputError):
         fit_kriging(X0.expand(2, -1, -1), Y0.expand(2, -1), init=Hyperparameters(theta=theta))
 
 
-def test_half_precision_is_refused(no_type_checks):
+def test_half_precision_is_refused(unchecked):
     with pytest.raises(InvalidInputError):
         fit_kriging(X0.half(), Y0.half())

@@ -2,7 +2,6 @@ import math
 
 import pytest
 import torch
-from jaxtyping import config
 
 from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.models import TrainingSet
@@ -15,12 +14,6 @@ from tcsaea_torch.models.training_set import (
 )
 
 INF = math.inf
-
-
-@pytest.fixture
-def no_type_checks(monkeypatch):
-    """Call the library as users do, without the tests' run-time type checks."""
-    monkeypatch.setattr(config, "jaxtyping_disable", True)
 
 
 def f64(value):
@@ -370,7 +363,7 @@ def test_from_mask_hides_what_the_dead_hold():
     ("y_shape", "noise_shape"),
     [((4,), (5,)), ((5,), (4,)), ((5, 1), (5,)), ((2, 5), (2, 5)), ((5,), ())],
 )
-def test_shapes_that_do_not_fit_are_refused(y_shape, noise_shape, no_type_checks):
+def test_shapes_that_do_not_fit_are_refused(y_shape, noise_shape, unchecked):
     with pytest.raises(
         InvalidInputError, match=r"must have shapes \(\*batch, n, d\).*got \(5, 2\)"
     ):

@@ -35,7 +35,7 @@ def test_the_meta_device_would_tell():
     with pytest.raises((RuntimeError, NotImplementedError)):
         float(meta(1))
     with pytest.raises(RuntimeError):
-        meta(3) + torch.zeros(3)
+        torch.add(meta(3), torch.zeros(3))
 
 
 @pytest.mark.parametrize("each_once", [True, False])

@@ -220,7 +220,7 @@ def test_the_released_configuration_differs_where_it_should():
     }  # fmt: skip
     assert changed == set(RELEASED)
     assert RELEASED_STRATEGY.name == "tc-saea-released"
-    assert strategies.get("tc-saea-released", n_new=2).n_new == 2
+    assert strategies.get("tc-saea-released", n_new=2) == TCSAEA(**{**RELEASED, "n_new": 2})
 
 
 @pytest.mark.parametrize(
