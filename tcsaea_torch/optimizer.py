@@ -24,7 +24,7 @@ from tcsaea_torch.events import (
     apply,
 )
 from tcsaea_torch.problem import Problem, check_value
-from tcsaea_torch.result import Result, RunStatus
+from tcsaea_torch.result import Result, RunStatus, describe_run
 from tcsaea_torch.rng import signed64
 from tcsaea_torch.strategies import TCSAEA, RunView, Strategy, check_strategy
 from tcsaea_torch.types import Float, Objective, Tensor
@@ -341,7 +341,7 @@ class Optimizer:
                 n_fast=state.used[0],
                 n_slow=state.used[1],
                 status=status,
-                message=self._message(status, interrupted),
+                message=describe_run(state, status, interrupted),
                 history=tuple(Record(**vars(r)) for r in state.records),
                 ref_point=self.ref_point,
             )
@@ -416,16 +416,3 @@ class Optimizer:
             if bool(proposal.evaluation_mask.any()):
                 return "running"
         return "finished"
-
-    def _message(self, status: RunStatus, interrupted: str | None) -> str:
-        (n_fast, n_slow), (all_fast, all_slow) = self.n_used, self.n_total
-        n_failed = sum(r.status is Status.FAILED for r in self._state.records)
-        counts = f"{n_slow} of {all_slow} slow and {n_fast} of {all_fast} fast evaluations"
-        failures = f", {n_failed} failed" if n_failed else ""
-        reason = {
-            "finished": "the slow budget is spent",
-            "exhausted": "the strategy has nothing more to propose",
-            "interrupted": f"interrupted by {interrupted}",
-            "running": "running",
-        }[status]
-        return f"{reason}: {counts}{failures}"

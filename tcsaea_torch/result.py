@@ -9,7 +9,7 @@ import torch
 
 from tcsaea_torch import metrics
 from tcsaea_torch.errors import InvalidInputError, MissingDependencyError
-from tcsaea_torch.events import Record
+from tcsaea_torch.events import Record, RunState, Status
 from tcsaea_torch.problem import Problem
 from tcsaea_torch.types import Bool, Float, Int, Tensor
 from tcsaea_torch.validation import check_vector
@@ -129,3 +129,24 @@ class Result:
                 start = (record.id, record.point_id, record.objective, record.status)
                 x = map(repr, x_of[record.point_id])
                 writer.writerow([*start, repr(record.value), *x, record.reason])
+
+
+def describe_run(state: RunState, status: RunStatus, interrupted: str | None) -> str:
+    """Say in a sentence how a run stands.
+
+    Args:
+        state: The run.
+        status: Its status.
+        interrupted: What cut it short, if anything did.
+    """
+    (n_fast, n_slow), (all_fast, all_slow) = state.used, state.total
+    counts = f"{n_slow} of {all_slow} slow and {n_fast} of {all_fast} fast evaluations"
+    n_failed = sum(r.status is Status.FAILED for r in state.records)
+    failures = f", {n_failed} failed" if n_failed else ""
+    reason = {
+        "finished": "the slow budget is spent",
+        "exhausted": "the strategy has nothing more to propose",
+        "interrupted": f"interrupted by {interrupted}",
+        "running": "running",
+    }[status]
+    return f"{reason}: {counts}{failures}"

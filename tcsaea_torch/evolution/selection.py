@@ -42,7 +42,7 @@ def apd_select(
     ideal = torch.where(alive.unsqueeze(-1), F, torch.inf).amin(dim=-2, keepdim=True)
     translated = torch.where(alive.unsqueeze(-1), F - ideal, 0.0)
     length = translated.norm(dim=-1)
-    unit = torch.nn.functional.normalize(vectors, dim=-1, eps=1e-300)
+    unit = torch.nn.functional.normalize(vectors, dim=-1, eps=torch.finfo(vectors.dtype).tiny)
     direction = translated / torch.where(length > 0, length, 1.0).unsqueeze(-1)
     cosine, niche = (unit @ direction.mT).clamp(max=1.0).max(dim=-2)
     angle = torch.where(length > 0, cosine.acos(), 0.0)

@@ -160,7 +160,8 @@ class _Search:
         n_shrinks = torch.where(accept, 0, self.n_shrinks + 1)
         # Minimum of the parabola through f, its slope and the trial; halved where f is inf.
         curvature = f - self.f - slope
-        parabola = torch.where(f.isinf(), 0.5, -0.5 * slope / curvature.clamp_min(1e-300))
+        tiny = torch.finfo(f.dtype).tiny
+        parabola = torch.where(f.isinf(), 0.5, -0.5 * slope / curvature.clamp_min(tiny))
         step = torch.where(accept, 1.0, self.step * parabola.clamp(0.1, 0.5))
         direction = torch.where(accept.unsqueeze(-1), self._direction(x, g, H), self.direction)
         return self._with(
@@ -176,7 +177,7 @@ class _Search:
         update = accept & (sy > 1e-10 * s.norm(dim=-1) * yy.sqrt())
         rho = torch.where(update, 1.0 / torch.where(update, sy, 1.0), 0.0)[:, None, None]
         first = update & ~self.is_scaled
-        scale = torch.where(first, sy / yy.clamp_min(1e-300), 1.0)[:, None, None]
+        scale = torch.where(first, sy / torch.where(first, yy, 1.0), 1.0)[:, None, None]
         eye = torch.eye(s.shape[-1], dtype=s.dtype, device=s.device)
         H = torch.where(first[:, None, None], scale * eye, self.H)
         Hy = H @ y.unsqueeze(-1)

@@ -128,7 +128,7 @@ def merge_duplicates(train: TrainingSet) -> TrainingSet:
     has_exact = _group_sum(exact.to(train.y), first).gather(-1, first) > 0
     precision = torch.where(exact, 1.0, torch.where(has_exact, 0.0, 1.0 / train.noise_var))
     total = _group_sum(precision, first)
-    mean = _group_sum(precision * train.y, first) / total.clamp_min(1e-300)
+    mean = _group_sum(precision * train.y, first) / total.clamp_min(torch.finfo(total.dtype).tiny)
     is_first = first == torch.arange(first.shape[-1], device=first.device)
     kept = is_first & train.live
     noise_var = torch.where(has_exact, 0.0, 1.0 / total)
