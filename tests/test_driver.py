@@ -546,7 +546,10 @@ def test_float32_and_strategies_by_name():
         ({"callbacks": [3]}, "callbacks must be callable, got 3 (int)"),
         ({"executor": 4}, "executor must be a concurrent.futures.Executor, got 4 (int)"),
         ({"n_slow": 0}, "n_slow must be an integer >= 1, got 0 (int)"),
-        ({"strategy": "randon"}, "strategy must be one of random, tc-saea, tc-saea-released, got "),
+        (
+            {"strategy": "randon"},
+            "strategy must be one of ns-saea, nt-saea, random, ",
+        ),
         ({"initial_data": {"X": [[0.5]]}}, "X must have shape (n, 2), got shape (1, 1)"),
     ],
 )

@@ -981,7 +981,10 @@ BAD_ARGUMENTS = [
     ({"n_init": 0}, "n_init must be an integer >= 1, got 0 (int)"),
     ({"n_init": 2.5}, "n_init must be an integer >= 1, got 2.5 (float)"),
     ({"n_init": 15}, "n_init must be at most n_slow = 14, got 15"),
-    ({"strategy": "tcsaea"}, "strategy must be one of random, tc-saea, tc-saea-released, got "),
+    (
+        {"strategy": "tcsaea"},
+        "strategy must be one of ns-saea, nt-saea, random, ",
+    ),
     ({"strategy": TCSAEA}, "strategy must be a name or a configured strategy such as TCSAEA()"),
     ({"strategy": 5}, "strategy must be a name or a configured strategy such as TCSAEA(), got 5"),
     ({"seed": 1.5}, "seed must be an integer, got 1.5 (float)"),

@@ -9,6 +9,7 @@ assisted evolutionary bi-objective optimization for objectives with non-uniform
 evaluation times. Evolutionary Computation 30(2), 2022.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -46,6 +47,7 @@ from tcsaea_torch.strategies.base import (
 from tcsaea_torch.strategies.start import sample_design, soea_generation, start_state
 from tcsaea_torch.transfer.co_surrogate import co_training_set, synthetic_values
 from tcsaea_torch.transfer.instance_selection import Interval, half_width, is_believed
+from tcsaea_torch.transfer.polynomial import Quadratic, fit_quadratic
 from tcsaea_torch.types import Bool, Float, Int, Tensor
 from tcsaea_torch.validation import check_bool, check_choice, check_int, check_real
 
@@ -90,6 +92,8 @@ class TCSAEA:
     """Trend of GP_s."""
     trend_co: Trend = "constant"
     """Trend of GP_c."""
+    co_surrogate: Literal["kriging", "quadratic"] = "kriging"
+    """Model of the difference: GP_c, or a quadratic regression (the paper's TC-SAEAp)."""
     soea_maximises: bool = False
     """Whether the start's single-objective search keeps the larger fast value of each
     pair: a slip of the released code that spreads its data to the front's other end."""
@@ -128,6 +132,7 @@ class TCSAEA:
             check_int("n_train_max", self.n_train_max, minimum=2)
         for trend in ("trend_fast", "trend_slow", "trend_co"):
             check_choice(trend, getattr(self, trend), ("constant", "linear"))
+        check_choice("co_surrogate", self.co_surrogate, ("kriging", "quadratic"))
         for switch in (
             "limit_first_fast", "reset_vectors", "soea_maximises", "late_fast_credit",
             "accumulate", "pure_at_fit",
@@ -232,7 +237,7 @@ class TCSAEA:
 
     def _train(
         self, state: State, run: RunView, period: int
-    ) -> tuple[Surrogate, Surrogate, Surrogate]:
+    ) -> tuple[Surrogate, Surrogate, Surrogate | Quadratic]:
         """Limit the training sets and train GP_f, GP_s and GP_c (lines 3 to 5, 20 to 24)."""
         archive = run.archive
         observed = archive.observed
@@ -251,11 +256,12 @@ class TCSAEA:
             train = merge_duplicates(train)
             unlimited = name == "fast" and period == 1 and not self.limit_first_fast
             sets[name] = train if unlimited else limit(train, n_max, u)
+        quadratic = fit_quadratic(sets.pop("co")) if self.co_surrogate == "quadratic" else None
         trends = {"fast": self.trend_fast, "slow": self.trend_slow, "co": self.trend_co}
         models = steps.fit_models(
-            sets, trends, self.kriging, {name: _warm_start(state, name) for name in _MODELS}
+            sets, trends, self.kriging, {name: _warm_start(state, name) for name in sets}
         )
-        return models["fast"], models["slow"], models["co"]
+        return models["fast"], models["slow"], quadratic or models["co"]
 
     def _transferable(
         self, state: State, run: RunView, period: int
@@ -355,12 +361,17 @@ RELEASED: dict[str, Any] = {
 """What the authors' released code does, where it differs from Algorithm 1."""
 
 
-def _released(**options: Any) -> TCSAEA:
-    return TCSAEA(**{**RELEASED, **options})
+def _variant(**changes: Any) -> Callable[..., TCSAEA]:
+    """Return a factory of a configuration that differs from Algorithm 1 in a few fields."""
+    return lambda **options: TCSAEA(**{**changes, **options})
 
 
 register("tc-saea", TCSAEA)
-register("tc-saea-released", _released)
+# The paper's ablations: no transfer, no selection, a polynomial co-surrogate.
+register("nt-saea", _variant(name="nt-saea", transfer="none"))
+register("ns-saea", _variant(name="ns-saea", transfer="all"))
+register("tc-saea-p", _variant(name="tc-saea-p", co_surrogate="quadratic"))
+register("tc-saea-released", _variant(**RELEASED))
 
 
 # -------------------------------------------------------------------------- state
@@ -380,9 +391,11 @@ def _appended(state: State, key: str, values: Tensor) -> Tensor:
     return torch.cat([tensor_in(state, key), values], dim=1)
 
 
-def _thetas(models: dict[str, Surrogate]) -> State:
+def _thetas(models: dict[str, Surrogate | Quadratic]) -> State:
     state: State = {}
     for name, model in models.items():
+        if isinstance(model, Quadratic):
+            continue
         state[f"theta_{name}"] = model.hyperparameters.theta
         if model.hyperparameters.p is not None:
             state[f"p_{name}"] = model.hyperparameters.p

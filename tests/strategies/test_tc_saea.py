@@ -6,7 +6,9 @@ import torch
 from benchmarks.run_batch import initial_view, run_batch, tell_all
 from tcsaea_torch import metrics, problems, strategies
 from tcsaea_torch.errors import InvalidInputError
+from tcsaea_torch.models.surrogate import Surrogate
 from tcsaea_torch.strategies import TCSAEA
+from tcsaea_torch.strategies.base import tensor_in
 from tcsaea_torch.strategies.tc_saea import RELEASED
 from tests.strategies.runs import Toy, steps_of, with_rows
 
@@ -176,6 +178,7 @@ def test_training_sets_are_limited():
     run, _, state = steps[-1]
     assert int(run.archive.observed[0, :, 0].sum()) > 11 * 2 + 24
     gp_f, gp_s, gp_c = TCSAEA()._train(state_before(steps), run, int(state["period"]))
+    assert isinstance(gp_c, Surrogate)
     assert int(gp_f.data.live.sum()) == 11 * 2 + 24
     assert max(int(gp.data.live.sum()) for gp in (gp_s, gp_c)) <= 11 * 2 + 24
     unlimited, _, _ = TCSAEA(limit_first_fast=False)._train(state_before(steps), run, 1)
@@ -199,7 +202,8 @@ def test_trends_are_those_asked_for():
     steps = list(steps_of(Toy(d=2), strategy, [0], n_slow=20, n_init=9, n_steps=7))
     run, _, state = steps[-1]
     models = strategy._train(state_before(steps), run, int(state["period"]))
-    assert [bool(m.is_linear.all()) for m in models] == [True, False, True]
+    found = [bool(m.is_linear.all()) for m in models if isinstance(m, Surrogate)]
+    assert found == [True, False, True]
 
 
 def test_attached_points_take_the_place_of_the_design():
@@ -259,6 +263,38 @@ def test_beats_random_search(name, problem):
         ]
 
     assert max(scores(name)) < 0.9 * min(scores("random"))
+
+
+def run_of(strategy):
+    return run_batch(Toy(d=3), strategy, [4], n_slow=20, n_init=9).archive.X
+
+
+def test_without_a_pool_no_selection_is_no_transfer():
+    no_transfer = strategies.get("nt-saea")
+    assert torch.equal(
+        run_of(strategies.get("ns-saea", last_transfer_period=0)), run_of(no_transfer)
+    )
+    assert not torch.equal(run_of(strategies.get("ns-saea")), run_of(no_transfer))
+
+
+def test_ablations_differ_from_the_algorithm_in_one_field():
+    base = TCSAEA()
+    assert strategies.get("nt-saea") == replace(base, name="nt-saea", transfer="none")
+    assert strategies.get("ns-saea") == replace(base, name="ns-saea", transfer="all")
+    p = replace(base, name="tc-saea-p", co_surrogate="quadratic")
+    assert strategies.get("tc-saea-p") == p
+
+
+def test_the_polynomial_makes_other_synthetic_values():
+    """Both co-surrogates interpolate or regress the same data; only y'_s changes."""
+    states = [
+        list(steps_of(Toy(d=3), strategies.get(name), [4], n_slow=20, n_init=9))[-1][2]
+        for name in ("tc-saea", "tc-saea-p")
+    ]
+    assert "theta_co" in states[0]
+    assert "theta_co" not in states[1]
+    first, second = (tensor_in(state, "co_mean") for state in states)
+    assert not torch.equal(first, second)
 
 
 @pytest.mark.slow
