@@ -14,6 +14,7 @@ from tcsaea_torch.evolution.reference_vectors import adapt
 from tcsaea_torch.evolution.selection import apd_select
 from tcsaea_torch.evolution.variation import Draws, Variation, vary
 from tcsaea_torch.problem import snap
+from tcsaea_torch.rows import take_rows
 from tcsaea_torch.types import Bool, Float, Tensor
 from tcsaea_torch.validation import check_bool, check_int, check_real
 
@@ -137,9 +138,7 @@ def _select(
     """Select generation t's survivors, and adapt the vectors when it is time."""
     penalty = (t / config.t_max) ** config.alpha
     winner, occupied = apd_select(population.F, population.alive, vectors, penalty)
-    rows = winner.unsqueeze(-1)
-    F = population.F.gather(1, rows.expand(*winner.shape, population.F.shape[-1]))
-    X = population.X.gather(1, rows.expand(*winner.shape, population.X.shape[-1]))
+    F, X = take_rows(population.F, winner), take_rows(population.X, winner)
     if t > 0 and t % config.adaptation_interval == 0:
         mask = occupied.unsqueeze(-1)
         low = torch.where(mask, F, torch.inf).amin(dim=1)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from tcsaea_torch.rng import uniforms
+from tcsaea_torch.rows import take_rows
 from tcsaea_torch.types import Bool, Float, Int, Tensor
 from tcsaea_torch.validation import check_bool, check_real
 
@@ -166,7 +167,7 @@ def vary(
         u = torch.nn.functional.pad(mating, (0, 2 * h - n), value=0.5)
         parents = living.gather(-1, (u * n_alive).long())
         lives = torch.ones_like(mating, dtype=torch.bool)
-    chosen = X.gather(-2, parents.unsqueeze(-1).expand(*parents.shape, d))
+    chosen = take_rows(X, parents)
     spread, sign, choice = crossover.unbind(dim=-3)
     children = sbx(
         chosen[..., 0::2, :],

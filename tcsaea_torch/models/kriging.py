@@ -128,14 +128,7 @@ class KrigingGP(ExactGP, GPyTorchModel):
 
     def forward(self, X: Tensor) -> MultivariateNormal:
         """Return the prior at `*batch x q x d` points, with the estimated trend as mean."""
-        surrogate = self.surrogate
-        scaled = surrogate.scaling.inputs(X)
-        slope = scaled * surrogate.is_linear[..., None, None]
-        basis = torch.cat([torch.ones_like(scaled[..., :1]), slope], dim=-1)
-        mean = (basis @ surrogate.factors.beta.unsqueeze(-1)).squeeze(-1)
-        y_scale, y_shift = surrogate.scaling.y_scale, surrogate.scaling.y_shift
-        mean = mean * y_scale.unsqueeze(-1) + y_shift.unsqueeze(-1)
-        return MultivariateNormal(mean, self.covar_module(X))
+        return MultivariateNormal(self.surrogate.trend(X), self.covar_module(X))
 
     def __call__(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
         """Return the joint posterior of the latent values at `*batch x q x d` points.

@@ -144,7 +144,12 @@ class Surrogate(Indexed):
     def mean(self, Xq: Float[Tensor, "*#batch q d"]) -> Float[Tensor, "*batch q"]:
         """Predict means at points of the unit cube, in the objective's units."""
         k, f = self._cross(Xq)
-        return self._unscale_mean(self._standard_mean(k, f))
+        return self._mean(k, f)
+
+    def trend(self, Xq: Float[Tensor, "*#batch q d"]) -> Float[Tensor, "*batch q"]:
+        """Return the estimated trend alone, in the objective's units."""
+        f = self._basis(self.scaling.inputs(Xq))
+        return self._unscale((f @ self.factors.beta.unsqueeze(-1)).squeeze(-1))
 
     def predict(
         self, Xq: Float[Tensor, "*#batch q d"]
@@ -160,7 +165,7 @@ class Surrogate(Indexed):
         k, f = self._cross(Xq)
         v, w = self._whiten(k, f)
         variance = 1.0 - v.square().sum(dim=-2) + w.square().sum(dim=-2)
-        mean = self._unscale_mean(self._standard_mean(k, f))
+        mean = self._mean(k, f)
         return mean, variance.clamp_min(0.0) * self._unit_variance.unsqueeze(-1)
 
     def predict_joint(
@@ -172,7 +177,7 @@ class Surrogate(Indexed):
         X, hyper = self.scaling.inputs(Xq), self.hyperparameters
         prior = power_exponential(X, X, hyper.theta, hyper.p)
         covariance = (prior - v.mT @ v + w.mT @ w) * self._unit_variance[..., None, None]
-        return self._unscale_mean(self._standard_mean(k, f)), covariance
+        return self._mean(k, f), covariance
 
     @property
     def _unit_variance(self) -> Tensor:
@@ -183,14 +188,17 @@ class Surrogate(Indexed):
         X, hyper = self.scaling.inputs(Xq), self.hyperparameters
         k = power_exponential(X, self.data.X, hyper.theta, hyper.p)
         k = k * self.data.live.to(k).unsqueeze(-2)
-        f = torch.cat([torch.ones_like(X[..., :1]), X * self.is_linear[..., None, None]], dim=-1)
-        return k, f
+        return k, self._basis(X)
 
-    def _standard_mean(self, k: Tensor, f: Tensor) -> Tensor:
+    def _basis(self, X: Tensor) -> Tensor:
+        """Return the trend basis `q x t` at scaled points."""
+        return torch.cat([torch.ones_like(X[..., :1]), X * self.is_linear[..., None, None]], dim=-1)
+
+    def _mean(self, k: Tensor, f: Tensor) -> Tensor:
         weights = self.factors.a.unsqueeze(-1)
-        return (f @ self.factors.beta.unsqueeze(-1) + k @ weights).squeeze(-1)
+        return self._unscale((f @ self.factors.beta.unsqueeze(-1) + k @ weights).squeeze(-1))
 
-    def _unscale_mean(self, mean: Tensor) -> Tensor:
+    def _unscale(self, mean: Tensor) -> Tensor:
         y_scale, y_shift = self.scaling.y_scale.unsqueeze(-1), self.scaling.y_shift.unsqueeze(-1)
         return mean * y_scale + y_shift
 

@@ -11,6 +11,7 @@ import torch
 
 from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.rng import mix64
+from tcsaea_torch.rows import take_rows
 from tcsaea_torch.types import Bool, Float, Int, Tensor
 
 
@@ -57,9 +58,8 @@ class TrainingSet:
 
     def take(self, index: Int[Tensor, "*batch k"]) -> "TrainingSet":
         """Return the rows with these indices."""
-        columns = index.unsqueeze(-1).expand(*index.shape, self.X.shape[-1])
         return TrainingSet(
-            X=self.X.gather(-2, columns),
+            X=take_rows(self.X, index),
             y=self.y.gather(-1, index),
             noise_var=self.noise_var.gather(-1, index),
         )

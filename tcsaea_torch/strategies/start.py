@@ -11,6 +11,7 @@ from tcsaea_torch.evolution.ga import tournament_survivors
 from tcsaea_torch.evolution.variation import Draws, Variation, vary
 from tcsaea_torch.problem import snap
 from tcsaea_torch.rng import uniforms
+from tcsaea_torch.rows import take_rows
 from tcsaea_torch.strategies import steps
 from tcsaea_torch.strategies.base import FAST, SLOW, Proposal, RunView, State, tensor_in
 from tcsaea_torch.types import Bool, Float, Int, Tensor
@@ -117,12 +118,11 @@ def _breed(
     evaluation is spent twice.
     """
     n = max(n_offspring, 2)
-    columns = population.unsqueeze(-1).expand(*population.shape, run.d)
     alive = run.archive.observed[..., FAST].gather(1, population)
     alive = alive | ~alive.any(dim=1, keepdim=True)  # all failed: breed from all
     draws = Draws.make(run.seeds, "soea", generation, 1, n, run.d, run.dtype)
     X, _ = vary(
-        run.archive.X.gather(1, columns),
+        take_rows(run.archive.X, population),
         alive,
         draws.mating[:, 0],
         draws.crossover[:, 0],

@@ -7,6 +7,7 @@ from tcsaea_torch.models.surrogate import Hyperparameters, Surrogate
 from tcsaea_torch.models.training_set import TrainingSet, first_equal_row, stack
 from tcsaea_torch.problem import snap
 from tcsaea_torch.rng import latin_hypercube, uniforms
+from tcsaea_torch.rows import take_rows
 from tcsaea_torch.strategies.base import RunView
 from tcsaea_torch.types import Bool, Float, Int, Tensor
 
@@ -52,7 +53,7 @@ def distinct(
     X = torch.cat([X, snap(random, run.grid)], dim=1)
     is_new = are_new(X)
     order = (~is_new).to(torch.int8).argsort(dim=1, stable=True)[:, :n]
-    return X.gather(1, order.unsqueeze(-1).expand(*order.shape, run.d)), is_new.gather(1, order)
+    return take_rows(X, order), is_new.gather(1, order)
 
 
 def is_known(X: Float[Tensor, "b k d"], run: RunView) -> Bool[Tensor, "b k"]:
@@ -130,7 +131,7 @@ def choose_new(
         marked = first_of_equals(X, torch.cat([fresh, spare], dim=1))
     u = uniforms(run.seeds, "choice", period, X.shape[1:2], dtype=run.dtype)
     order = u.masked_fill(~marked, torch.inf).argsort(dim=1)[:, :n_slots]
-    points = X.gather(1, order.unsqueeze(-1).expand(*order.shape, run.d))
+    points = take_rows(X, order)
     wanted = torch.arange(n_slots, device=X.device) < n.unsqueeze(-1)
     return points, marked.gather(1, order) & wanted
 

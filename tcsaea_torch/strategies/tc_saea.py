@@ -34,6 +34,7 @@ from tcsaea_torch.models.training_set import (
     merge_duplicates,
 )
 from tcsaea_torch.rng import uniforms
+from tcsaea_torch.rows import take_rows
 from tcsaea_torch.strategies import steps
 from tcsaea_torch.strategies.base import (
     FAST,
@@ -306,12 +307,16 @@ class TCSAEA:
             evaluate,
             run.archive.X,
             run.archive.observed[..., FAST],
-            simplex_lattice(r, dtype=run.dtype, device=run.device),
+            self._lattice(run),
             draws,
             self.search,
             vectors=None if self.reset_vectors else state.get("vectors"),  # pyright: ignore
             grid=run.grid,
         )
+
+    def _lattice(self, run: RunView) -> Float[Tensor, "r 2"]:
+        """Return the reference vectors before any adaptation."""
+        return simplex_lattice(self.n_ref_vectors, dtype=run.dtype, device=run.device)
 
     def _select(
         self,
@@ -331,11 +336,10 @@ class TCSAEA:
         weight = adaptive_weight(used, total)
         aaf = adaptive_acquisition(mean, s, normalizer, weight, sign=self.uncertainty_sign)
         penalty = (used / (self.infill_penalty_scale * total)) ** 2
-        lattice = simplex_lattice(self.n_ref_vectors, dtype=run.dtype, device=run.device)
-        winner, occupied = apd_select(aaf, population.alive, lattice, penalty)
+        winner, occupied = apd_select(aaf, population.alive, self._lattice(run), penalty)
         # Two values of each objective are the least to learn from: random points until then.
         occupied = occupied & (run.archive.observed.sum(dim=1) >= 2).all(dim=-1, keepdim=True)
-        X = population.X.gather(1, winner.unsqueeze(-1).expand(*winner.shape, run.d))
+        X = take_rows(population.X, winner)
         return steps.choose_new(X, occupied, n_new, self.n_new, run, period)
 
 
