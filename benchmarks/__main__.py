@@ -1,43 +1,110 @@
-"""Command line of the benchmarks: `python -m benchmarks --help`."""
+"""Measure, and show what was measured.
+
+    python -m benchmarks run SUITE       make the runs that are missing; stop and go on at will
+    python -m benchmarks status          what has been run, and what is missing
+    python -m benchmarks tables SUITE    tables of stored runs, as Markdown and CSV
+
+Rows go to benchmarks/results. SUITE-smoke is SUITE with tiny budgets.
+"""
 
 import argparse
+import sys
 from pathlib import Path
 
-import torch
-
-from benchmarks import published
+from benchmarks import runner, suites, tables
+from benchmarks.store import Store
+from tcsaea_torch.errors import InvalidInputError
+from tcsaea_torch.validation import check_device
 
 RESULTS = Path(__file__).parent / "results"
 
 
-def main() -> None:
-    """Parse the command line and run what it names."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--threads", type=int, default=1, help="numeric threads (default 1)")
-    commands = parser.add_subparsers(dest="command", required=True)
-    suite = commands.add_parser("published", help="TC-SAEA at the paper's budget")
-    suite.add_argument("--problems", default=",".join(published.PROBLEMS))
-    suite.add_argument("--strategies", default=",".join(published.STRATEGIES))
-    suite.add_argument("--seeds", type=int, default=5, help="number of seeds")
-    suite.add_argument("--first-seed", type=int, default=0)
-    suite.add_argument("--tau", type=float, default=5.0)
-    suite.add_argument("--device", default="cpu")
-    suite.add_argument("--results", type=Path, default=RESULTS / "published.csv")
-    show = commands.add_parser("table", help="show stored runs as a Markdown table")
-    show.add_argument("--results", type=Path, default=RESULTS / "published.csv")
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    if arguments.command == "published":
-        published.run_suite(
-            arguments.results,
-            problems=arguments.problems.split(","),
-            strategies=arguments.strategies.split(","),
-            seeds=range(arguments.first_seed, arguments.first_seed + arguments.seeds),
-            tau=arguments.tau,
-            device=arguments.device,
+def main(arguments: list[str] | None = None) -> int:
+    """Parse the command line, do what it names and return the exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        chosen = [suites.get(name) for name in options.suites or suites.SUITES]
+        with Store(options.results) as store:
+            return options.action(store, chosen, options)
+    except InvalidInputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted: what was measured is stored; the same command goes on")
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="suites:\n" + "\n".join(f"  {s.name:12} {s.about}" for s in suites.SUITES.values()),
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    run = commands.add_parser("run", help="make the runs that are missing")
+    run.add_argument("suites", nargs="+", metavar="SUITE")
+    run.add_argument("--seeds", type=int, help="number of seeds (default: as the suite says)")
+    run.add_argument("--workers", type=int, default=0, help="worker processes (default: none)")
+    run.add_argument("--threads", type=int, default=1, help="numeric threads of each (default 1)")
+    run.add_argument("--device", default="cpu", help="where to compute, such as cuda")
+    run.add_argument("--export-every", type=float, default=60.0, metavar="SECONDS",
+                     help="seconds between exports to CSV (default 60)")  # fmt: skip
+    run.set_defaults(action=_run)
+
+    status = commands.add_parser("status", help="what has been run, and what is missing")
+    status.add_argument("suites", nargs="*", metavar="SUITE")
+    status.add_argument("--seeds", type=int)
+    status.add_argument("--device", default="cpu")
+    status.set_defaults(action=_status)
+
+    table = commands.add_parser("tables", help="tables of stored runs")
+    table.add_argument("suites", nargs="+", metavar="SUITE")
+    table.add_argument("--metric", choices=tables.METRICS, action="append",
+                       help="which metric (default: each)")  # fmt: skip
+    table.set_defaults(action=_tables)
+
+    for command in (run, status, table):
+        command.add_argument("--results", type=Path, default=RESULTS, help="folder of the rows")
+    return parser
+
+
+def _run(store: Store, chosen: list[suites.Suite], options: argparse.Namespace) -> int:
+    check_device(options.device)
+    n_failed = 0
+    for suite in chosen:
+        tasks = runner.missing(store, suite, suite.seeds(options.seeds), options.device)
+        n_failed += runner.run(
+            store,
+            tasks,
+            n_workers=options.workers,
+            n_threads=options.threads,
+            export_every=options.export_every,
+            report=lambda line: print(line, flush=True),
         )
-    print(published.table(arguments.results))
+    return 1 if n_failed else 0
+
+
+def _status(store: Store, chosen: list[suites.Suite], options: argparse.Namespace) -> int:
+    for suite in chosen:
+        seeds = suite.seeds(options.seeds)
+        left = sum(len(t.seeds) for t in runner.missing(store, suite, seeds, options.device))
+        rows = [row for definition in suite.definitions for row in store.rows(definition)]
+        total, hours = len(suite.definitions) * len(seeds), sum(r["seconds"] for r in rows) / 3600
+        print(f"{suite.name}: {total - left} of {total} runs made by this code on "
+              f"{options.device}; {len(rows)} rows of any code, {hours:.2f} h")  # fmt: skip
+    return 0
+
+
+def _tables(store: Store, chosen: list[suites.Suite], options: argparse.Namespace) -> int:
+    for suite in chosen:
+        for metric in options.metric or tables.METRICS:
+            table = tables.make(store, suite, metric)
+            print(table.markdown, end="\n\n")
+            print(f"written: {', '.join(map(str, table.write(options.results / 'tables')))}\n")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

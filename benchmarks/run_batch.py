@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import torch
 
 from tcsaea_torch.archive import Archive
-from tcsaea_torch.problems import TestProblem
-from tcsaea_torch.strategies import RunView, Strategy
+from tcsaea_torch.errors import InvalidInputError
+from tcsaea_torch.problems.base import TestProblem
+from tcsaea_torch.strategies.base import RunView, Strategy
 from tcsaea_torch.types import Tensor
 
 
@@ -30,8 +31,12 @@ class BatchResult:
         return self.archive.Y[i][self.archive.complete[i]]
 
 
+Problems = TestProblem | Sequence[TestProblem]
+"""One problem for all runs, or one for each, alike in all but their objectives."""
+
+
 def initial_view(
-    problem: TestProblem,
+    problem: Problems,
     seeds: Sequence[int],
     *,
     n_slow: int,
@@ -39,7 +44,12 @@ def initial_view(
     device: str = "cpu",
     dtype: torch.dtype = torch.float64,
 ) -> RunView:
-    """Return the view of b runs before anything was asked."""
+    """Return the view of b runs before anything was asked.
+
+    Raises:
+        InvalidInputError: If problems differ in what a strategy may know of them.
+    """
+    problem = _common(problem, len(seeds))
     b, where = len(seeds), torch.device(device)
     nothing = torch.zeros(b, 0, 2, dtype=torch.bool, device=where)
     total = torch.tensor([problem.n_fast(n_slow), n_slow], device=where)
@@ -56,9 +66,31 @@ def initial_view(
     )
 
 
-def tell_all(problem: TestProblem, run: RunView, X: Tensor, mask: Tensor) -> RunView:
+def _common(problem: Problems, b: int) -> TestProblem:
+    """Return a problem that stands for all as far as strategies know them."""
+    if isinstance(problem, TestProblem):
+        return problem
+    if len(problem) != b:
+        raise InvalidInputError(f"problem must have one entry a seed, {b}, got {len(problem)}")
+    first = problem[0]
+    for other in problem[1:]:
+        for name in ("d", "tau", "bounds", "integers", "directions"):
+            a, z = getattr(first, name), getattr(other, name)
+            if not (torch.equal(a, z) if isinstance(a, Tensor) else a == z):
+                raise InvalidInputError(f"problems of a batch must agree in {name}: {a}, {z}")
+    return first
+
+
+def _evaluate(problem: Problems, X: Tensor) -> Tensor:
+    """Return minimised values `b x q x 2` of points `b x q x d` in the unit cube."""
+    if isinstance(problem, TestProblem):
+        return problem.evaluate(problem.from_unit(X)).to(X) * problem.signs.to(X)
+    return torch.stack([_evaluate(one, X[i]) for i, one in enumerate(problem)])
+
+
+def tell_all(problem: Problems, run: RunView, X: Tensor, mask: Tensor) -> RunView:
     """Evaluate a proposal at once and return the view after it."""
-    Y = problem.evaluate(problem.from_unit(X)).to(X) * problem.signs.to(X)
+    Y = _evaluate(problem, X)
     batch = Archive(X=X, Y=torch.where(mask, Y, 0.0), observed=mask)
     archive = run.archive + batch
     nothing = torch.zeros_like(archive.observed)
@@ -76,7 +108,7 @@ def tell_all(problem: TestProblem, run: RunView, X: Tensor, mask: Tensor) -> Run
 
 
 def run_batch(
-    problem: TestProblem,
+    problem: Problems,
     strategy: Strategy,
     seeds: Sequence[int],
     *,
@@ -89,7 +121,7 @@ def run_batch(
     """Run one strategy with several seeds as one batch.
 
     Args:
-        problem: A problem that can be evaluated in batches.
+        problem: A problem that can be evaluated in batches, or one for each seed.
         strategy: The strategy.
         seeds: One seed for each run.
         n_slow: Slow evaluations of each run.

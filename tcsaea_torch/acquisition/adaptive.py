@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import torch
 
+from tcsaea_torch.evolution.selection import smallest_angle_to
 from tcsaea_torch.types import Bool, Float, Tensor
 
 
@@ -30,38 +31,56 @@ def adaptive_weight(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AAFNormalizer:
-    """Scales of means and uncertainties, frozen from a population."""
+    """Scales of means, uncertainties and angles, frozen from a population."""
 
+    ideal: Float[Tensor, "*batch m"]
+    """Smallest mean of each objective."""
     shift: Float[Tensor, "*batch m"]
     """Subtracted from means first; 0 unless means are mostly negative."""
     max_mean: Float[Tensor, "*batch m"]
     """Largest shifted mean, > 0."""
     max_s: Float[Tensor, "*batch m"]
     """Largest uncertainty, > 0."""
+    ref_vectors: Float[Tensor, "r m"] | None = None
+    """Reference vectors of the search, for `gamma`."""
 
     @classmethod
     def from_population(
         cls,
         mean: Float[Tensor, "*batch n m"],
         s: Float[Tensor, "*batch n m"],
-        alive: Bool[Tensor, "*batch n"],
+        alive: Bool[Tensor, "*batch n"] | None = None,
+        ref_vectors: Float[Tensor, "r m"] | None = None,
     ) -> "AAFNormalizer":
         """Take the scales from the living members.
 
         Dividing by the largest mean needs it to be positive. Where it is not, or is
         outweighed by a negative smallest one, means are shifted to begin at 0.
+
+        Args:
+            mean: Predicted means of the population.
+            s: Predicted uncertainties, as they will be passed to the AAF.
+            alive: Members that count; None: all.
+            ref_vectors: Reference vectors, of any length; None: each vector is alone.
         """
-        mask = alive.unsqueeze(-1)
+        mask = torch.ones_like(mean, dtype=torch.bool) if alive is None else alive.unsqueeze(-1)
         high = torch.where(mask, mean, -torch.inf).amax(dim=-2)
         low = torch.where(mask, mean, torch.inf).amin(dim=-2)
         shift = torch.where(high < -low, low, 0.0)
         max_mean = high - shift
         max_s = torch.where(mask, s, 0.0).amax(dim=-2)
         return cls(
+            ideal=low,
             shift=shift,
             max_mean=torch.where(max_mean > 0, max_mean, 1.0),
             max_s=torch.where(max_s > 0, max_s, 1.0),
+            ref_vectors=ref_vectors,
         )
+
+    def gamma(self, ref_vector: Float[Tensor, " m"]) -> Float[Tensor, ""]:
+        """Return the smallest angle from a vector to another of the reference vectors."""
+        others = ref_vector[None, :0] if self.ref_vectors is None else self.ref_vectors
+        return smallest_angle_to(ref_vector, others.to(ref_vector))
 
 
 def adaptive_acquisition(

@@ -68,3 +68,18 @@ def smallest_angles(unit: Float[Tensor, "*batch r m"]) -> Float[Tensor, "*batch 
     cosines.diagonal(dim1=-2, dim2=-1).fill_(-1.0)
     # Equal vectors have angle 0; a tiny one keeps the distance finite.
     return cosines.amax(dim=-1).clamp(-1.0, 1.0).acos().clamp_min(1e-9)
+
+
+def smallest_angle_to(
+    vector: Float[Tensor, " m"], others: Float[Tensor, "r m"]
+) -> Float[Tensor, ""]:
+    """Return the smallest angle from a vector to a different one; pi/2 if there is none.
+
+    Vectors may have any length; those in the same direction (within 1e-6 rad) are no
+    different ones.
+    """
+    a, b = (torch.nn.functional.normalize(v, dim=-1) for v in (vector, others))
+    # Half the angle from the chord: acos cannot tell small angles from 0.
+    angles = 2.0 * ((b - a).norm(dim=-1) / 2.0).clamp(max=1.0).asin()
+    candidates = torch.where(angles > 1e-6, angles, math.pi / 2)
+    return torch.cat([candidates, candidates.new_full((1,), math.pi / 2)]).amin()

@@ -1,0 +1,174 @@
+"""Make the runs of a suite that are missing, in batches, in this or in other processes."""
+
+import multiprocessing
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import torch
+
+from benchmarks import environment
+from benchmarks.fingerprint import fingerprint
+from benchmarks.run_batch import run_batch
+from benchmarks.store import Row, Store, identity
+from benchmarks.suites import Definition, Suite
+from tcsaea_torch import metrics, strategies
+
+N_FRONT = 10_000
+"""Points of the true front that IGD and hypervolume are computed with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """Runs of one definition that are made together."""
+
+    suite: str
+    definition: Definition
+    seeds: tuple[int, ...]
+    device: str
+
+
+def missing(store: Store, suite: Suite, seeds: Sequence[int], device: str) -> list[Task]:
+    """Return the runs that the store does not hold, made by this code on such a device.
+
+    Seeds run in aligned blocks of `suite.n_together`, so that asking for more seeds later
+    gives the same batches, as far as those are complete.
+    """
+    tasks = []
+    blocks: dict[int, list[int]] = {}
+    for seed in seeds:
+        blocks.setdefault((seed - suite.first_seed) // suite.n_together, []).append(seed)
+    for block in blocks.values():
+        for definition in suite.definitions:
+            kind, code = torch.device(device).type, fingerprint(definition)
+            done = {
+                row["seed"]
+                for row in store.rows(definition)
+                if row["code"] == code and row["device"] == kind
+            }
+            left = tuple(seed for seed in block if seed not in done)
+            if left:
+                task = Task(suite=suite.name, definition=definition, seeds=left, device=device)
+                tasks.append(task)
+    return tasks
+
+
+def make(task: Task) -> list[Row]:
+    """Make the runs of a task and return their rows."""
+    definition = task.definition
+    strategy = strategies.get(definition.strategy)
+    problems = [definition.problem_for(seed) for seed in task.seeds]
+    result = run_batch(
+        problems,
+        strategy,
+        task.seeds,
+        n_slow=definition.n_slow,
+        n_init=definition.n_init,
+        device=task.device,
+    )
+    used = result.used.tolist()
+    shared = {
+        **identity(definition),
+        "device": torch.device(task.device).type,
+        "code": fingerprint(definition),
+        "seconds": round(result.seconds / len(task.seeds), 3),
+        "n_together": len(task.seeds),
+        "suite": task.suite,
+        "made": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": environment.commit(),
+        "versions": environment.versions(),
+        "machine": environment.machine(task.device),
+    }
+    rows = []
+    for i, (seed, problem) in enumerate(zip(task.seeds, problems, strict=True)):
+        n_fast, n_slow = used[i]
+        if n_slow > definition.n_slow or n_fast > problem.n_fast(definition.n_slow):
+            raise AssertionError(f"budget broken by {task}: {n_slow} slow, {n_fast} fast calls")
+        Y = result.points(i)
+        Y, front = Y[metrics.is_non_dominated(Y)].cpu(), problem.pareto_front(N_FRONT)
+        rows.append(
+            {
+                **shared,
+                "seed": seed,
+                "n_slow": n_slow,
+                "n_fast": n_fast,
+                "igd": metrics.igd(Y, front),
+                "hv": metrics.normalized_hypervolume(Y, front),
+            }
+        )
+    return rows
+
+
+def run(
+    store: Store,
+    tasks: Sequence[Task],
+    *,
+    n_workers: int = 0,
+    n_threads: int = 1,
+    export_every: float = 60.0,
+    report: Callable[[str], None] = print,
+) -> int:
+    """Make the runs of all tasks, storing each batch as it ends.
+
+    A batch that raises is reported and left out; the others go on. Whatever ends the
+    process, at most the batches under way are lost.
+
+    Args:
+        store: Where rows go; exported to CSV at intervals and at the end.
+        tasks: What to run.
+        n_workers: Worker processes; 0: this process.
+        n_threads: Numeric threads of each process.
+        export_every: Seconds between exports.
+        report: Called with a line for each batch.
+
+    Returns:
+        The number of batches that raised.
+    """
+    n_failed, exported = 0, time.monotonic()
+    try:
+        for n_done, (task, rows) in enumerate(_results(tasks, n_workers, n_threads), start=1):
+            head = f"[{n_done}/{len(tasks)}] {task.definition.label} {task.definition.strategy}"
+            if isinstance(rows, BaseException):
+                n_failed += 1
+                report(f"{head}: FAILED\n{''.join(traceback.format_exception(rows))}")
+                continue
+            store.add(rows)
+            mean = sum(row["igd"] for row in rows) / len(rows)
+            seconds = sum(row["seconds"] for row in rows)
+            report(f"{head}: {len(rows)} runs, mean IGD {mean:.4g}, {seconds:.1f} s")
+            if time.monotonic() - exported > export_every:
+                store.export()
+                exported = time.monotonic()
+    finally:
+        store.export()
+    return n_failed
+
+
+def _results(
+    tasks: Sequence[Task], n_workers: int, n_threads: int
+) -> Iterator[tuple[Task, list[Row] | BaseException]]:
+    """Yield each task with its rows, or with what it raised, as they end."""
+    if n_workers == 0:
+        torch.set_num_threads(n_threads)
+        for task in tasks:
+            try:
+                yield task, make(task)
+            except Exception as error:
+                yield task, error
+        return
+    context = multiprocessing.get_context("spawn")  # a forked CUDA context does not work
+    pool = ProcessPoolExecutor(
+        n_workers, mp_context=context, initializer=torch.set_num_threads, initargs=(n_threads,)
+    )
+    try:
+        running: dict[Future[list[Row]], Task] = {pool.submit(make, task): task for task in tasks}
+        while running:
+            ended, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in ended:
+                error = future.exception()
+                yield running.pop(future), future.result() if error is None else error
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,250 @@
+"""Tables of stored runs: mean, spread, the best, rank-sum marks, and the paper's values."""
+
+import csv
+import io
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from scipy.stats import mannwhitneyu
+
+from benchmarks.fingerprint import fingerprint
+from benchmarks.store import Row, Store
+from benchmarks.suites import Definition, Suite
+
+METRICS = ("igd", "hv")
+"""IGD is better when lower, the hypervolume when higher."""
+
+REFERENCES = ("tc-saea-released", "tc-saea")
+"""What other strategies are marked against, in this order."""
+
+LEVEL = 0.05
+PAPER = Path(__file__).parent / "paper" / "tables.csv"
+_IN_PAPER = {
+    "tc-saea": "TC-SAEA", "tc-saea-released": "TC-SAEA", "nt-saea": "NT-SAEA",
+    "ns-saea": "NS-SAEA", "tc-saea-p": "TC-SAEAp", "t-saea": "T-SAEA", "tr-saea": "Tr-SAEA",
+    "k-rvea": "K-RVEA", "hk-rvea": "HK-RVEA", "undelayed": "Undelayed", "waiting": "Waiting",
+    "fast-first": "Fast-first", "brood-interleaving": "BI", "speculative-interleaving": "SI",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """What is shown of one definition."""
+
+    definition: Definition
+    values: tuple[float, ...]
+    marks: tuple[str, ...] = ()
+    is_best: bool = False
+
+    @property
+    def mean(self) -> float:
+        """Mean over the runs."""
+        return statistics.fmean(self.values)
+
+    @property
+    def sd(self) -> float:
+        """Standard deviation of the sample; 0 for one run."""
+        return statistics.stdev(self.values) if len(self.values) > 1 else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table as text, in two formats."""
+
+    name: str
+    markdown: str
+    csv: str
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write NAME.md and NAME.csv and return their paths."""
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = [folder / f"{self.name}.md", folder / f"{self.name}.csv"]
+        for path, text in zip(paths, (self.markdown + "\n", self.csv), strict=True):
+            path.write_text(text)
+        return paths
+
+
+def make(store: Store, suite: Suite, metric: str) -> Table:
+    """Return the table of a suite, of the runs that there are.
+
+    Args:
+        store: Where the runs are.
+        suite: What to show.
+        metric: One of `METRICS`.
+    """
+    chosen = {d: _one_code(store.rows(d), d) for d in suite.definitions}
+    strategies = list(dict.fromkeys(d.strategy for d in suite.definitions))
+    lines = list(dict.fromkeys((d.label, d.tau) for d in suite.definitions))
+    has_taus = len({tau for _, tau in lines}) > 1
+    body, cells = [], []
+    for label, tau in lines:
+        row = _compare(
+            {
+                d.strategy: Cell(definition=d, values=tuple(r[metric] for r in rows))
+                for d, rows in chosen.items()
+                if (d.label, d.tau) == (label, tau) and rows
+            },
+            is_low_good=metric == "igd",
+        )
+        cells += row.values()
+        head = f"{label}, tau {tau:g}" if has_taus else label
+        body.append([head, *(_shown(row.get(name), metric) for name in strategies)])
+    used = [row for rows in chosen.values() for row in rows]
+    text = [
+        f"# {suite.name}: {metric.upper()}", "", suite.about + ".", "",
+        _markdown_rows(["problem", *strategies], body), "",
+        _legend(suite, metric, used, n_missing=sum(not rows for rows in chosen.values())),
+    ]  # fmt: skip
+    return Table(name=f"{suite.name}-{metric}", markdown="\n".join(text), csv=_csv(cells, metric))
+
+
+def mark(reference: Sequence[float], other: Sequence[float], *, is_low_good: bool) -> str:
+    """Compare two samples by the two-sided Wilcoxon rank-sum test at 5 %, as the paper does.
+
+    Returns:
+        "+" if the reference is significantly better, "-" if it is worse, else "≈".
+    """
+    if p_value(reference, other) >= LEVEL:
+        return "≈"
+    # Where the test is significant, the sum of ranks tells the direction.
+    higher = sum((a > b) - (a < b) for a in reference for b in other) > 0
+    return "-" if higher == is_low_good else "+"
+
+
+def p_value(a: Sequence[float], b: Sequence[float]) -> float:
+    """Return the p-value: exact for small samples without ties, else asymptotic."""
+    if len(set(a) | set(b)) == 1:
+        return 1.0
+    return float(mannwhitneyu(a, b, alternative="two-sided", method="auto").pvalue)
+
+
+@cache
+def paper_values() -> dict[tuple[str, str, float], tuple[float, float]]:
+    """Return the paper's (mean, standard deviation) of the IGD by (problem, strategy, tau).
+
+    Where its tables disagree, the first one counts.
+    """
+    values: dict[tuple[str, str, float], tuple[float, float]] = {}
+    with PAPER.open(newline="") as file:
+        for row in csv.DictReader(file):
+            key = (row["problem"].lower(), row["algorithm"], float(row["tau"]))
+            values.setdefault(key, (float(row["igd_mean"]), float(row["igd_std"])))
+    return values
+
+
+def _paper_value(definition: Definition) -> tuple[float, float] | None:
+    if (definition.n_slow, definition.n_init) != (200, 100):
+        return None  # the paper has one budget only
+    name = definition.problem
+    if definition.corr is not None:
+        name += f" corr={definition.corr:g}"
+    key = (name, _IN_PAPER.get(definition.strategy, ""), definition.tau)
+    return paper_values().get(key)
+
+
+def _one_code(rows: list[Row], definition: Definition) -> list[Row]:
+    """Return the rows of this code or, without any, of the last code; of one device."""
+    if not rows:
+        return []
+    current = fingerprint(definition)
+    last = max(rows, key=lambda row: (row["code"] == current, row["made"]))
+    same = ("code", "device")
+    return [row for row in rows if all(row[name] == last[name] for name in same)]
+
+
+def _compare(row: dict[str, Cell], *, is_low_good: bool) -> dict[str, Cell]:
+    """Add marks, and which cell is the best."""
+    if not row:
+        return {}
+    best = (min if is_low_good else max)(cell.mean for cell in row.values())
+    references = [row[name] for name in REFERENCES if name in row]
+    return {
+        name: Cell(
+            definition=cell.definition,
+            values=cell.values,
+            is_best=cell.mean == best,
+            marks=tuple(
+                "·" if reference is cell
+                else mark(reference.values, cell.values, is_low_good=is_low_good)
+                for reference in references
+            ),
+        )
+        for name, cell in row.items()
+    }  # fmt: skip
+
+
+def _shown(cell: Cell | None, metric: str) -> str:
+    if cell is None:
+        return ""
+    mean = f"{cell.mean:.3g}"
+    text = f"**{mean}**" if cell.is_best else mean
+    text += f" ({cell.sd:.2g})" + (f" {''.join(cell.marks)}" if cell.marks else "")
+    paper = _paper_value(cell.definition) if metric == "igd" else None
+    return text + (f" [{paper[0]:g}]" if paper else "")
+
+
+def _markdown_rows(head: list[str], body: list[list[str]]) -> str:
+    rows = [head, ["---"] * len(head), *body]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def _legend(suite: Suite, metric: str, rows: list[Row], *, n_missing: int) -> str:
+    if not rows:
+        return "Nothing has been run."
+    one = lambda name: ", ".join(sorted({str(row[name]) for row in rows}))  # noqa: E731
+    seeds = sorted({row["seed"] for row in rows})
+    what = (
+        "IGD to 10,000 points of the true front (lower is better)"
+        if metric == "igd"
+        else "Hypervolume, normalised by the front and 1.1 of its nadir (higher is better)"
+    )
+    counts = sorted({len(runs) for runs in _by_definition(rows).values()})
+    text = [
+        f"{what}: mean (standard deviation) of {' or '.join(map(str, counts))} runs, seeds "
+        f"{seeds[0]} to {seeds[-1]}, budgets of {one('budget')} slow evaluations, "
+        f"{one('n_init')} of them at the start; the best mean in bold."
+    ]
+    references = [name for name in REFERENCES if any(r["strategy"] == name for r in rows)]
+    if references:
+        text.append(
+            f"Marks against {' and '.join(references)}, in this order: + the reference is better, "
+            "- it is worse, ≈ neither (two-sided rank-sum test, 5 %), · the reference itself."
+        )
+    if metric == "igd":
+        text.append("In brackets: the paper's mean of 20 runs.")
+    n_old = sum(row["code"] != fingerprint(_definition_of(row)) for row in rows)
+    if n_old:
+        text.append(f"{n_old} of {len(rows)} rows were made by an earlier version of the code.")
+    if n_missing:
+        text.append(f"{n_missing} of {len(suite.definitions)} cells are missing.")
+    text.append(f"Commits {one('commit')}; {one('versions')}; {one('machine')}; {one('device')}.")
+    return " ".join(text)
+
+
+def _definition_of(row: Row) -> Definition:
+    names = ("problem", "strategy", "tau", "box", "corr", "n_init")
+    return Definition(**{name: row[name] for name in names}, n_slow=row["budget"])
+
+
+def _by_definition(rows: list[Row]) -> dict[Definition, list[Row]]:
+    groups: dict[Definition, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(_definition_of(row), []).append(row)
+    return groups
+
+
+def _csv(cells: list[Cell], metric: str) -> str:
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["problem", "box", "corr", "tau", "strategy", "n_runs", "mean", "sd", "is_best",
+                     *(f"vs_{name}" for name in REFERENCES), "paper_mean", "paper_sd"])  # fmt: skip
+    for cell in cells:
+        d, marks = cell.definition, list(cell.marks)
+        marks += [""] * (len(REFERENCES) - len(marks))
+        paper = _paper_value(d) if metric == "igd" else None
+        writer.writerow([d.problem, d.box, d.corr, d.tau, d.strategy, len(cell.values), cell.mean,
+                         cell.sd, cell.is_best, *marks, *(paper or ("", ""))])  # fmt: skip
+    return file.getvalue()
