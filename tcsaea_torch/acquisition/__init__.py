@@ -5,5 +5,12 @@ from tcsaea_torch.acquisition.adaptive import (
     adaptive_acquisition,
     adaptive_weight,
 )
+from tcsaea_torch.acquisition.adaptive_botorch import AdaptiveAcquisition, normalizer_from_model
 
-__all__ = ["AAFNormalizer", "adaptive_acquisition", "adaptive_weight"]
+__all__ = [
+    "AAFNormalizer",
+    "AdaptiveAcquisition",
+    "adaptive_acquisition",
+    "adaptive_weight",
+    "normalizer_from_model",
+]

@@ -79,7 +79,8 @@ class AAFNormalizer:
 
     def gamma(self, ref_vector: Float[Tensor, " m"]) -> Float[Tensor, ""]:
         """Return the smallest angle from a vector to another of the reference vectors."""
-        others = ref_vector[None, :0] if self.ref_vectors is None else self.ref_vectors
+        nothing = ref_vector.new_empty(0, len(ref_vector))
+        others = nothing if self.ref_vectors is None else self.ref_vectors
         return smallest_angle_to(ref_vector, others.to(ref_vector))
 
 
