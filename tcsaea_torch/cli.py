@@ -1,6 +1,7 @@
 """The command line: `tcsaea demo`."""
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from pathlib import Path
 import tcsaea_torch
 from tcsaea_torch import problems, strategies
 from tcsaea_torch.driver import minimize
-from tcsaea_torch.errors import TcsaeaError
+from tcsaea_torch.errors import InvalidInputError, TcsaeaError
 from tcsaea_torch.plotting import save_front
 from tcsaea_torch.result import Result
 
@@ -53,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
 def _demo(arguments: argparse.Namespace) -> int:
     """Run the strategy and random search on one problem, and write and say what came out."""
     problem = problems.get(arguments.problem, tau=arguments.tau)
+    _check_folder(arguments.out)
     budget = {"n_slow": arguments.n_slow, "n_init": arguments.n_init, "seed": arguments.seed}
     strategy = strategies.get(arguments.strategy)
     print(
@@ -78,6 +80,13 @@ def _demo(arguments: argparse.Namespace) -> int:
     print(f"picture of the front: {picture.resolve()}")
     print(f"all evaluations:      {table.resolve()}")
     return 130 if result.status == "interrupted" else 0
+
+
+def _check_folder(path: Path) -> None:
+    """Refuse a folder that cannot be made, before hours are spent on what goes there."""
+    nearest = next(p for p in (path, *path.absolute().parents) if p.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+        raise InvalidInputError(f"out must be a folder that can be written to, got {str(path)!r}")
 
 
 def _print_hypervolumes(result: Result, comparison: Result) -> None:

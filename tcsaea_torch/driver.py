@@ -2,7 +2,7 @@
 
 import logging
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from typing import Any
 
@@ -17,7 +17,7 @@ from tcsaea_torch.problem import Problem, call_objective
 from tcsaea_torch.result import Result
 from tcsaea_torch.strategies import Strategy
 from tcsaea_torch.types import Objective
-from tcsaea_torch.validation import check_bool, check_callable
+from tcsaea_torch.validation import check_bool, check_callable, describe
 
 logger = logging.getLogger(__name__)
 
@@ -82,8 +82,7 @@ def minimize(
         ObjectiveError: If every evaluation of an objective in the initial design failed.
     """
     check_bool("progress", progress)
-    for callback in callbacks:
-        check_callable("callbacks", callback)
+    callbacks = _check_callbacks(callbacks)
     optimizer = Optimizer(
         problem,
         n_slow=n_slow,
@@ -109,6 +108,17 @@ def minimize(
                 interrupted="the user" if is_users else f"a broken executor ({error})"
             )
     return optimizer.result()
+
+
+def _check_callbacks(callbacks: Any) -> tuple[Callback, ...]:
+    if isinstance(callbacks, str) or not isinstance(callbacks, Iterable):
+        raise InvalidInputError(
+            f"callbacks must be a sequence of functions, got {describe(callbacks)}"
+        )
+    checked = tuple(callbacks)
+    for callback in checked:
+        check_callable("callbacks", callback)
+    return checked
 
 
 def _run(

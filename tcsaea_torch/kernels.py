@@ -10,6 +10,7 @@ positive semi-definite for p up to 2.
 toolbox. Technical University of Denmark, 2002.
 """
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
@@ -18,7 +19,7 @@ from gpytorch.kernels import Kernel
 
 from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.types import Float, Tensor
-from tcsaea_torch.validation import check_choice, check_int, check_real
+from tcsaea_torch.validation import check_choice, check_int, check_pair, check_real, describe
 
 PowerMode = float | Literal["shared", "ard"]
 FREE_POWER_RANGE = (1.0, 2.0)
@@ -90,10 +91,11 @@ class PowerExponentialKernel(Kernel):
             one for each dimension.
         theta_constraint: Constraint on theta; positive by default.
         p_range: Range of a fitted power, within (0, 2].
-        **kwargs: Passed on to `gpytorch.kernels.Kernel`, such as `batch_shape`.
+        batch_shape: Shape of a batch of kernels with hyper-parameters of their own.
+        active_dims: Columns of the points that the kernel looks at; None: all.
 
     Raises:
-        InvalidInputError: If p is neither in (0, 2] nor "shared" or "ard".
+        InvalidInputError: If an argument is not as described.
     """
 
     raw_theta: torch.nn.Parameter
@@ -107,16 +109,27 @@ class PowerExponentialKernel(Kernel):
         p: PowerMode = 2.0,
         theta_constraint: Interval | None = None,
         p_range: tuple[float, float] = FREE_POWER_RANGE,
-        **kwargs: Any,
+        batch_shape: torch.Size | None = None,
+        active_dims: tuple[int, ...] | None = None,
     ) -> None:
         if ard_num_dims is not None:
-            check_int("ard_num_dims", ard_num_dims, minimum=1)
+            ard_num_dims = check_int("ard_num_dims", ard_num_dims, minimum=1)
         n_powers = check_power_mode(p, d=ard_num_dims or 1)
-        lowest, highest = p_range
-        check_real("p_range", lowest, minimum=0.0, maximum=highest, exclusive=True)
-        check_real("p_range", highest, minimum=lowest, maximum=2.0)
-        super().__init__(ard_num_dims=ard_num_dims, **kwargs)
-        theta_constraint = Positive() if theta_constraint is None else theta_constraint
+        lowest, highest = check_pair("p_range", p_range)
+        highest = check_real("p_range", highest, minimum=0.0, maximum=2.0, exclusive=True)
+        lowest = check_real("p_range", lowest, minimum=0.0, maximum=highest, exclusive=True)
+        p_range = lowest, highest
+        if theta_constraint is None:
+            theta_constraint = Positive()
+        elif not isinstance(theta_constraint, Interval):
+            raise InvalidInputError(
+                f"theta_constraint must be a gpytorch constraint, got {describe(theta_constraint)}"
+            )
+        super().__init__(
+            ard_num_dims=ard_num_dims,
+            batch_shape=_check_batch_shape(batch_shape),
+            active_dims=_check_active_dims(active_dims),
+        )
         shape = torch.Size([*self.batch_shape, 1, ard_num_dims or 1])
         self.register_parameter("raw_theta", torch.nn.Parameter(torch.zeros(shape)))
         self.register_constraint("raw_theta", theta_constraint)
@@ -175,6 +188,34 @@ class PowerExponentialKernel(Kernel):
             origin = torch.zeros_like(difference)
             return power_exponential(difference, origin, theta, p).squeeze((-2, -1))
         return power_exponential(x1, x2, theta, p)
+
+
+def _check_batch_shape(value: Any) -> torch.Size:
+    if value is None:
+        return torch.Size()
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise InvalidInputError(f"batch_shape must be a shape, got {describe(value)}")
+    try:
+        return torch.Size([check_int("batch_shape", size, minimum=0) for size in value])
+    except InvalidInputError as error:
+        raise InvalidInputError(f"batch_shape must be a shape, got {describe(value)}") from error
+
+
+def _check_active_dims(value: Any) -> tuple[int, ...] | None:
+    if value is None:
+        return None
+    given = value.tolist() if isinstance(value, Tensor) else value
+    try:
+        if isinstance(given, str) or not isinstance(given, Sequence):
+            raise InvalidInputError("no sequence")
+        dims = tuple(check_int("active_dims", k, minimum=0) for k in given)
+        if len(set(dims)) != len(dims) or not dims:
+            raise InvalidInputError("repeated")
+    except InvalidInputError as error:
+        raise InvalidInputError(
+            f"active_dims must be a sequence of distinct dimensions, got {describe(value)}"
+        ) from error
+    return dims
 
 
 def check_power_mode(p: PowerMode, *, d: int) -> int:

@@ -26,15 +26,17 @@ from tcsaea_torch.events import (
 from tcsaea_torch.problem import Problem, check_value
 from tcsaea_torch.result import Result, RunStatus, describe_run
 from tcsaea_torch.rng import signed64
-from tcsaea_torch.strategies import TCSAEA, RunView, Strategy, check_strategy
+from tcsaea_torch.strategies import TCSAEA, RunView, Strategy, check_proposal, check_strategy
 from tcsaea_torch.types import Float, Objective, Tensor
 from tcsaea_torch.validation import (
     check_bool,
+    check_choice,
     check_column,
     check_device,
     check_dtype,
     check_int,
     check_matrix,
+    check_text,
     describe,
 )
 
@@ -123,12 +125,13 @@ class Optimizer:
         self._state = RunState(problem, n_fast=n_fast, n_slow=self.n_slow, strategy_state={})
         self._state.strategy_state = self.strategy.init(self._view())
         if initial_data is not None:
-            is_dict = isinstance(initial_data, dict) and "X" in initial_data
-            if not is_dict or not initial_data.keys() <= {"X", "fast", "slow"}:
+            if not isinstance(initial_data, dict) or "X" not in initial_data:
                 raise InvalidInputError(
                     "initial_data must be a dict of X and optionally fast and slow, "
                     f"got {describe(initial_data)}"
                 )
+            for key in initial_data:
+                check_choice("initial_data's keys", key, ("X", "fast", "slow"))
             self.attach(**initial_data)
 
     # ------------------------------------------------------------------ protocol
@@ -200,8 +203,7 @@ class Optimizer:
             ProtocolError: If the id is unknown or the evaluation has ended before.
         """
         check_bool("retry", retry)
-        if not isinstance(reason, str):
-            raise InvalidInputError(f"reason must be a string, got {describe(reason)}")
+        check_text("reason", reason)
         with self._lock:
             record = self._record_of(id)
             if record.status is Status.FAILED and record.reason == reason and not retry:
@@ -326,6 +328,8 @@ class Optimizer:
         Args:
             interrupted: What cut the run short, if anything did.
         """
+        if interrupted is not None:
+            check_text("interrupted", interrupted)
         with self._lock:
             state = self._state
             exists = (state.observed | state.pending | state.failed).any(dim=-1)
@@ -387,6 +391,7 @@ class Optimizer:
         """Ask the strategy for a step and record it, if there is anything in it."""
         view = self._view()
         proposal, strategy_state = self.strategy.propose(self._state.strategy_state, view)
+        check_proposal(self.strategy.name, proposal, view)
         mask = proposal.evaluation_mask[0].cpu()
         self._waits_for = ()
         if not mask.any():
@@ -399,8 +404,6 @@ class Optimizer:
                     if r.status is Status.PENDING and wanted[r.point_id, r.objective.column]
                 )
             return
-        if bool((view.used.cpu() + mask.sum(dim=0) > view.total.cpu()).any()):
-            raise ProtocolError(f"strategy {self.strategy.name!r} proposes more than the budget")
         X = proposal.X[0].detach().to(device="cpu", dtype=torch.float64)
         self._record(Asked(X=X, evaluation_mask=mask, strategy_state=strategy_state))
 

@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tcsaea_torch.errors import MissingDependencyError
+from tcsaea_torch.errors import InvalidInputError, MissingDependencyError
 from tcsaea_torch.result import Result
+from tcsaea_torch.validation import check_instance, check_path, describe
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,8 +25,12 @@ def plot_front(result: Result, ax: Any = None, compare: Result | None = None) ->
         The axes.
 
     Raises:
+        InvalidInputError: If an argument is of the wrong kind.
         MissingDependencyError: If matplotlib is not installed.
     """
+    _check_results(result, compare)
+    if ax is not None and not callable(getattr(ax, "set_xlabel", None)):
+        raise InvalidInputError(f"ax must be matplotlib axes, got {describe(ax)}")
     if ax is None:
         _require_matplotlib()
         import matplotlib.pyplot as plt
@@ -52,14 +57,28 @@ def save_front(result: Result, path: str | Path, compare: Result | None = None) 
         compare: Another result of the same problem, drawn in the background.
 
     Raises:
+        InvalidInputError: If an argument is of the wrong kind, or the ending unknown.
         MissingDependencyError: If matplotlib is not installed.
     """
+    path = check_path("path", path)
+    _check_results(result, compare)
     _require_matplotlib()
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=_SIZE, layout="constrained")
+    endings = ["", *(f".{kind}" for kind in figure.canvas.get_supported_filetypes())]
+    if path.suffix.lower() not in endings:
+        raise InvalidInputError(
+            f"path must end in one of {', '.join(sorted(endings[1:]))}, got {path.suffix!r}"
+        )
     plot_front(result, ax=figure.add_subplot(), compare=compare)
     figure.savefig(path, dpi=150)
+
+
+def _check_results(result: Any, compare: Any) -> None:
+    check_instance("result", result, Result)
+    if compare is not None:
+        check_instance("compare", compare, Result)
 
 
 def _require_matplotlib() -> None:

@@ -16,6 +16,7 @@ from tcsaea_torch.validation import (
     check_bounds,
     check_callable,
     check_choice,
+    check_float_tensor,
     check_int,
     check_names,
     check_real,
@@ -117,6 +118,11 @@ class Problem:
 
     def n_fast(self, n_slow: int) -> int:
         """Return floor(tau n_slow), the fast evaluations that n_slow slow ones allow."""
+        n_slow = check_int("n_slow", n_slow, minimum=0)
+        if self.tau * n_slow >= 2**53:
+            raise InvalidInputError(
+                f"n_slow must be so small that tau n_slow is below 2^53, got {n_slow}"
+            )
         # The tiny number keeps 1.15 * 100 from losing a call to rounding.
         return int(self.tau * n_slow + 1e-9)
 
@@ -144,6 +150,7 @@ class Problem:
 
         Integer dimensions are rounded, and no rounding error leaves the box.
         """
+        check_float_tensor("U", U, f"of shape (*batch, {self.d})", (self.d,), batched=True)
         low, high = self.bounds.to(U.device)
         X = low.lerp(high, U.double())
         if self.integers:
@@ -153,13 +160,15 @@ class Problem:
 
     def to_unit(self, X: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
         """Map the user's box onto the unit cube; fixed dimensions become 0."""
+        check_float_tensor("X", X, f"of shape (*batch, {self.d})", (self.d,), batched=True)
         low, high = self.bounds.to(X)
         span = high - low
         return torch.where(span > 0, (X - low) / torch.where(span > 0, span, 1.0), 0.0)
 
-    def function_of(self, objective: Objective) -> Callable[[Any], Any]:
-        """Return the function that evaluates an objective."""
-        return self.fast if objective is Objective.FAST else self.slow
+    def function_of(self, objective: Objective | str) -> Callable[[Any], Any]:
+        """Return the function that evaluates an objective, "fast" or "slow"."""
+        name = check_choice("objective", objective, Objective)
+        return self.fast if name == Objective.FAST else self.slow
 
 
 def call_objective(function: Callable[[Any], Any], X: Tensor, *, vectorized: bool) -> list[Any]:

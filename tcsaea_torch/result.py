@@ -12,7 +12,7 @@ from tcsaea_torch.errors import InvalidInputError, MissingDependencyError
 from tcsaea_torch.events import Record, RunState, Status
 from tcsaea_torch.problem import Problem
 from tcsaea_torch.types import Bool, Float, Int, Tensor
-from tcsaea_torch.validation import check_vector
+from tcsaea_torch.validation import check_path, check_vector
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -88,6 +88,8 @@ class Result:
                 "ref_point must be given: this run's initial design is not complete"
             )
         point = check_vector("ref_point", point, length=2)
+        if not point.isfinite().all():  # before signs change what came
+            raise InvalidInputError(f"ref_point must be finite, got {point.tolist()}")
         signs = self.problem.signs
         return metrics.hypervolume(self.Y * signs, point * signs)
 
@@ -122,7 +124,7 @@ class Result:
         """Write a line for each evaluation: ids, objective, status, value, point, reason."""
         x_of = dict(zip(self.all_ids.tolist(), self.all_X.tolist(), strict=True))
         names = list(self.problem.names or ())
-        with Path(path).open("w", newline="", encoding="utf-8") as file:
+        with check_path("path", path).open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(["id", "point_id", "objective", "status", "value", *names, "reason"])
             for record in self.history:

@@ -5,9 +5,12 @@ raises `InvalidInputError` naming the argument, what was expected and what came.
 """
 
 import difflib
+import inspect
 import math
 import numbers
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -120,7 +123,7 @@ def check_choice(name: str, value: Any, choices: Iterable[str]) -> str:
     if isinstance(value, str) and value in known:
         return value
     near = difflib.get_close_matches(str(value).lower(), known, n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    hint = f"; did you mean {str(near[0])!r}?" if near else ""
     raise InvalidInputError(f"{name} must be one of {', '.join(known)}, got {value!r}{hint}")
 
 
@@ -130,18 +133,81 @@ def check_callable(name: str, value: Any) -> None:
         raise _expected(name, "callable", value)
 
 
-def check_device(value: Any) -> torch.device:
+def check_text(name: str, value: Any) -> str:
+    """Return `value` if it is a string."""
+    if not isinstance(value, str):
+        raise _expected(name, "a string", value)
+    return value
+
+
+def check_path(name: str, value: Any) -> Path:
+    """Return a path given as a string or `os.PathLike`."""
+    if not isinstance(value, str | os.PathLike):
+        raise _expected(name, "a path", value)
+    return Path(value)
+
+
+def check_instance(name: str, value: Any, kind: type) -> Any:
+    """Return `value` if it is an object of a class."""
+    if not isinstance(value, kind):
+        raise _expected(name, f"a {kind.__name__}", value)
+    return value
+
+
+def check_pair(name: str, value: Any) -> tuple[Any, Any]:
+    """Return the two members of a sequence."""
+    if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != 2:
+        raise _expected(name, "a pair", value)
+    return value[0], value[1]
+
+
+def check_options(name: str, factory: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    """Refuse options that a factory does not know, and suggest the nearest it does.
+
+    Args:
+        name: What the options are for, for the message.
+        factory: What is to be called as `factory(**options)`.
+        options: The options.
+    """
+    signature = inspect.signature(factory)
+    if all(p.kind is not p.VAR_KEYWORD for p in signature.parameters.values()):
+        for option in options:
+            check_choice(f"options of {name}", option, signature.parameters)
+    try:
+        signature.bind(**options)
+    except TypeError as error:
+        raise InvalidInputError(f"options of {name} must be complete: {error}") from error
+
+
+def keep_checked(config: object, check: Callable[..., Any], *names: str, **limits: Any) -> None:
+    """Check fields of a frozen dataclass and keep the forms that the check returns.
+
+    Args:
+        config: The dataclass, in its `__post_init__`.
+        check: A `check_*` function.
+        *names: Fields.
+        **limits: Passed on to the check.
+    """
+    for name in names:
+        object.__setattr__(config, name, check(name, getattr(config, name), **limits))
+
+
+def check_device(value: Any, *, allows_meta: bool = False) -> torch.device:
     """Return `value` as a usable torch device; None is the CPU.
+
+    Args:
+        value: What the user named.
+        allows_meta: Whether torch's "meta" device, without numbers, will do.
 
     Raises:
         InvalidInputError: If the name is unknown or this machine has no such device.
     """
     try:
         device = torch.device("cpu" if value is None else value)
-        if device.type == "meta":
+        if device.type == "meta" and not allows_meta:
             raise RuntimeError("it holds no numbers")
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, TypeError) as error:
+    except (RuntimeError, AssertionError, TypeError, ValueError, ImportError) as error:
         reason = str(error).splitlines()[0]
         raise InvalidInputError(
             f"device must name a device that is present here, got {value!r}: {reason}"
@@ -151,7 +217,7 @@ def check_device(value: Any) -> torch.device:
 
 def check_dtype(value: Any) -> torch.dtype:
     """Return `value` if it is torch.float32 or torch.float64."""
-    if value not in (torch.float32, torch.float64):
+    if not isinstance(value, torch.dtype) or value not in (torch.float32, torch.float64):
         raise InvalidInputError(f"dtype must be torch.float32 or torch.float64, got {value!r}")
     return value
 
@@ -171,16 +237,51 @@ def as_float_tensor(name: str, value: Any) -> Tensor:
     try:
         array = np.asarray(value)
         if array.dtype.kind == "O":
-            holds_numbers = all(_as_number(x) is not None for x in array.flat)
-        else:
-            holds_numbers = array.dtype.kind in "iuf"
-        if not holds_numbers:
+            for place, item in np.ndenumerate(array):
+                if _as_number(item) is None:
+                    error = _expected(name, "an array of real numbers", value)
+                    where = f", with {describe(item)} at {list(place)}" if place else ""
+                    raise InvalidInputError(f"{error}{where}")
+        elif array.dtype.kind not in "iuf" or _holds_bool(value):
             raise _expected(name, "an array of real numbers", value)
         return torch.from_numpy(np.array(array, dtype=np.float64, order="C"))
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         if isinstance(error, InvalidInputError):
             raise
         raise _expected(name, "an array of real numbers", value) from error
+
+
+def _holds_bool(value: Any) -> bool:
+    """Return whether nested sequences hold a bool, which numpy takes for a number."""
+    if isinstance(value, list | tuple):
+        return any(map(_holds_bool, value))
+    return isinstance(value, bool) or getattr(value, "dtype", None) in (np.bool_, torch.bool)
+
+
+def check_float_tensor(
+    name: str, value: Any, shape: str, sizes: Sequence[int | None], *, batched: bool = False
+) -> Tensor:
+    """Return `value` if it is a floating-point tensor of some shape; values do not matter.
+
+    It never waits for the device, so hot code can afford it.
+
+    Args:
+        name: Name of the argument, for the message.
+        value: What was given.
+        shape: The shape in words, such as "n x m".
+        sizes: Its sizes; None matches any.
+        batched: Whether more dimensions may come before.
+    """
+    is_float = isinstance(value, Tensor) and value.is_floating_point()
+    found = tuple(value.shape) if is_float else ()
+    n = len(sizes)
+    is_long = len(found) >= n if batched else len(found) == n
+    tail = found[len(found) - n :]
+    if not (is_float and is_long) or any(
+        wanted not in (None, size) for wanted, size in zip(sizes, tail, strict=True)
+    ):
+        raise _expected(name, f"a tensor {shape} of floats", value)
+    return value
 
 
 def check_matrix(name: str, value: Any, *, columns: int, finite: bool = True) -> Tensor:

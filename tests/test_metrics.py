@@ -124,6 +124,16 @@ def test_igd_is_a_mean_of_distances_in_the_objectives_units(tensor):
     assert igd(front, front) == 0.0
 
 
+def test_rows_with_nan_do_not_count(tensor):
+    Y, front = tensor([[0.0, 2.0], [2.0, 0.0]]), tensor([[0.0, 1.0], [1.0, 0.0]])
+    gaps = torch.cat([tensor([[NAN, 0.0]]), Y, tensor([[NAN, NAN], [-1.0, NAN]])])
+    for score in (igd, normalized_hypervolume):
+        assert score(gaps, front) == score(Y, front)
+    assert hypervolume(gaps, front.amax(dim=0) * 3) == hypervolume(Y, front.amax(dim=0) * 3)
+    assert igd(gaps[:1], front) == INF
+    assert normalized_hypervolume(gaps[:1], front) == 0.0
+
+
 def test_igd_keeps_its_digits_far_from_the_origin(tensor):
     # The usual short cut |a|^2 - 2ab + |b|^2 would lose these distances altogether.
     front = tensor([[1e8, 1e8], [1e8 + 1, 1e8]])

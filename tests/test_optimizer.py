@@ -1013,7 +1013,7 @@ def test_a_mistyped_strategy_gets_a_suggestion():
 @pytest.mark.parametrize("data", [5, {"X": [[0, 0]], "y": [1]}, {"fast": [1]}], ids=str)
 @pytest.mark.usefixtures("unchecked")
 def test_bad_initial_data(data):
-    with refuses(InvalidInputError, "initial_data must "):
+    with refuses(InvalidInputError, "initial_data"):
         make(initial_data=data)
 
 

@@ -411,6 +411,14 @@ def test_anything_else_is_no_value(value, message):
         check_value(Objective.SLOW, value)
 
 
+def test_functions_by_objective_or_its_name():
+    problem = make()
+    for name in ("fast", "slow"):
+        assert problem.function_of(name) is getattr(problem, name)
+        assert problem.function_of(Objective(name)) is getattr(problem, name)
+    assert problem.fast is not problem.slow
+
+
 def test_objectives_know_their_columns():
     assert [objective.column for objective in (Objective.FAST, Objective.SLOW)] == [0, 1]
     assert Objective("fast") == "fast"

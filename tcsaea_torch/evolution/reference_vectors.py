@@ -6,7 +6,7 @@ from itertools import combinations
 import torch
 
 from tcsaea_torch.types import Float, Tensor
-from tcsaea_torch.validation import check_int
+from tcsaea_torch.validation import check_device, check_dtype, check_int
 
 _TINY = 1e-6
 
@@ -25,8 +25,9 @@ def simplex_lattice(
         dtype: Type of the result.
         device: Device of the result.
     """
-    check_int("n", n, minimum=2)
-    check_int("m", m, minimum=2)
+    n, m = check_int("n", n, minimum=2), check_int("m", m, minimum=2)
+    check_dtype(dtype)
+    device = check_device(device, allows_meta=True)
     divisions = 1
     while math.comb(divisions + m, m - 1) <= n:
         divisions += 1

@@ -10,13 +10,23 @@ from dataclasses import dataclass, field
 
 import torch
 
+from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.evolution.reference_vectors import adapt
 from tcsaea_torch.evolution.selection import apd_select
 from tcsaea_torch.evolution.variation import Draws, Variation, vary
 from tcsaea_torch.problem import snap
 from tcsaea_torch.rows import take_rows
 from tcsaea_torch.types import Bool, Float, Tensor
-from tcsaea_torch.validation import check_bool, check_int, check_real
+from tcsaea_torch.validation import (
+    check_bool,
+    check_callable,
+    check_float_tensor,
+    check_instance,
+    check_int,
+    check_real,
+    describe,
+    keep_checked,
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -56,16 +66,14 @@ class RVEAConfig:
     """Crossover and mutation."""
 
     def __post_init__(self) -> None:
-        check_int("n_generations", self.n_generations, minimum=0)
-        check_int("first_generation", self.first_generation, minimum=0)
+        keep_checked(self, check_int, "n_generations", "first_generation", minimum=0)
         if self.penalty_generations is not None:
-            check_int("penalty_generations", self.penalty_generations, minimum=1)
-        check_real("alpha", self.alpha, minimum=0.0)
-        check_real(
-            "adaptation_frequency", self.adaptation_frequency,
-            minimum=0.0, maximum=1.0, exclusive=True,
-        )  # fmt: skip
+            keep_checked(self, check_int, "penalty_generations", minimum=1)
+        keep_checked(self, check_real, "alpha", minimum=0.0)
+        limits = {"minimum": 0.0, "maximum": 1.0, "exclusive": True}
+        keep_checked(self, check_real, "adaptation_frequency", **limits)
         check_bool("each_once", self.each_once)
+        check_instance("variation", self.variation, Variation)
 
     @property
     def t_max(self) -> int:
@@ -105,11 +113,20 @@ def rvea(
 
     Returns:
         The last population and the vectors as last adapted.
+
+    Raises:
+        InvalidInputError: If types or shapes do not fit together.
     """
+    _check_search(X, alive, initial_vectors, draws, config, vectors, grid)
+    check_callable("evaluate", evaluate)
     b = X.shape[0]
     if vectors is None:
         vectors = initial_vectors.expand(b, *initial_vectors.shape)
-    population = Population(X=X, F=evaluate(X), alive=alive)
+    F = evaluate(X)
+    shape = (*X.shape[:2], initial_vectors.shape[1])
+    if not isinstance(F, Tensor) or tuple(F.shape) != shape:
+        raise InvalidInputError(f"evaluate must return values of shape {shape}, got {describe(F)}")
+    population = Population(X=X, F=F, alive=alive)
     t = config.first_generation
     population, vectors = _select(population, vectors, initial_vectors, t, config)
     for g in range(config.n_generations):
@@ -130,6 +147,38 @@ def rvea(
         )
         population, vectors = _select(merged, vectors, initial_vectors, t + g + 1, config)
     return population, vectors
+
+
+def _check_search(
+    X: Tensor,
+    alive: Tensor,
+    initial_vectors: Tensor,
+    draws: Draws,
+    config: RVEAConfig,
+    vectors: Tensor | None,
+    grid: Tensor | None,
+) -> None:
+    """Check types and shapes, without a look at values: that would wait for the device."""
+    check_float_tensor("X", X, "b x n x d", (None, None, None))
+    (b, n, d), is_mask = X.shape, isinstance(alive, Tensor) and alive.dtype == torch.bool
+    if not is_mask or tuple(alive.shape) != (b, n):
+        raise InvalidInputError(
+            f"alive must be a bool tensor of shape {(b, n)}, got {describe(alive)}"
+        )
+    check_float_tensor("initial_vectors", initial_vectors, "r x m", (None, None))
+    r, m = initial_vectors.shape
+    check_instance("config", config, RVEAConfig)
+    check_instance("draws", draws, Draws)
+    _, g, n_offspring = draws.mating.shape
+    if g < config.n_generations or (n_offspring, draws.mutation.shape[-1]) != (r, d):
+        raise InvalidInputError(
+            f"draws must be for {config.n_generations} generations of {r} offspring in {d} "
+            f"dimensions, got {g} of {n_offspring} in {draws.mutation.shape[-1]}"
+        )
+    if vectors is not None:
+        check_float_tensor("vectors", vectors, f"of shape {(b, r, m)}", (b, r, m))
+    if grid is not None:
+        check_float_tensor("grid", grid, f"of shape ({d},)", (d,))
 
 
 def _select(

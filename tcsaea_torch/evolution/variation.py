@@ -16,7 +16,7 @@ import torch
 from tcsaea_torch.rng import uniforms
 from tcsaea_torch.rows import take_rows
 from tcsaea_torch.types import Bool, Float, Int, Tensor
-from tcsaea_torch.validation import check_bool, check_real
+from tcsaea_torch.validation import check_bool, check_real, keep_checked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,10 +39,9 @@ class Variation:
     """Whether offspring are clipped to the box before mutation too (as in PlatEMO)."""
 
     def __post_init__(self) -> None:
-        check_real("crossover_probability", self.crossover_probability, minimum=0.0, maximum=1.0)
-        check_real("crossover_index", self.crossover_index, minimum=0.0)
-        check_real("mutation_rate", self.mutation_rate, minimum=0.0)
-        check_real("mutation_index", self.mutation_index, minimum=0.0)
+        keep_checked(self, check_real, "crossover_probability", minimum=0.0, maximum=1.0)
+        rates = ("crossover_index", "mutation_rate", "mutation_index")
+        keep_checked(self, check_real, *rates, minimum=0.0)
         check_bool("clip_before_mutation", self.clip_before_mutation)
 
 

@@ -5,10 +5,15 @@ from typing import Any
 
 import torch
 
-from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.problem import Problem
 from tcsaea_torch.types import Float, Tensor
-from tcsaea_torch.validation import check_choice
+from tcsaea_torch.validation import (
+    check_callable,
+    check_choice,
+    check_float_tensor,
+    check_options,
+    check_text,
+)
 
 
 class TestProblem(Problem):
@@ -18,6 +23,8 @@ class TestProblem(Problem):
 
     def evaluate(self, X: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch n 2"]:
         """Return both objectives (fast, slow) at points in user's units."""
+        shape = f"of shape (*batch, n, {self.d})"
+        check_float_tensor("X", X, shape, (None, self.d), batched=True)
         flat = X.reshape(-1, self.d)
         if self.vectorized:
             columns = [torch.as_tensor(f(flat)).to(X).reshape(-1) for f in (self.fast, self.slow)]
@@ -36,6 +43,8 @@ _FACTORIES: dict[str, Callable[..., TestProblem]] = {}
 
 def register(name: str, factory: Callable[..., TestProblem]) -> None:
     """Add a problem under a name; `factory(**options)` must accept `tau`."""
+    check_text("name", name)
+    check_callable("factory", factory)
     _FACTORIES[name] = factory
 
 
@@ -52,10 +61,9 @@ def get(name: str, **options: Any) -> TestProblem:
         **options: Passed on to the problem, such as `tau`.
 
     Raises:
-        InvalidInputError: If the name (the nearest one is suggested) or an option is unknown.
+        InvalidInputError: If the name (the nearest one is suggested) or an option is
+            unknown or out of range.
     """
     factory = _FACTORIES[check_choice("problem", name, _FACTORIES)]
-    try:
-        return factory(**options)
-    except TypeError as error:
-        raise InvalidInputError(f"problem {name!r}: {error}") from error
+    check_options(f"problem {name!r}", factory, options)
+    return factory(**options)

@@ -64,6 +64,7 @@ class CMOneMax(TestProblem):
 
     def pareto_front(self, n: int) -> Float[Tensor, "n 2"]:
         """Return n points of the exact front, uniform in f1; all (0, 0) if the map is 0."""
+        n = check_int("n", n, minimum=1)
         k = float(self.map.sum())
         f1 = k * torch.linspace(0.0, 1.0, n, dtype=torch.float64)
         return torch.stack([f1, k - f1], dim=-1)

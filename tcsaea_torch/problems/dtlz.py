@@ -16,7 +16,7 @@ import torch
 
 from tcsaea_torch.problems.base import TestProblem, register
 from tcsaea_torch.types import Float, Tensor
-from tcsaea_torch.validation import check_choice
+from tcsaea_torch.validation import check_choice, check_int
 
 _N_DISTANCE_VARIABLES = {"dtlz1": 5, "dtlz1a": 5, "dtlz7": 20}
 _NAMES = ("dtlz1", "dtlz1a", "dtlz2", "dtlz3", "dtlz3a", "dtlz4", "dtlz5", "dtlz6", "dtlz7")
@@ -91,6 +91,7 @@ class DTLZ(TestProblem):
         They are uniform on the segment (DTLZ1), uniform simplex points projected onto
         the quarter circle (DTLZ2-6), or uniform in f1 over both pieces (DTLZ7).
         """
+        n = check_int("n", n, minimum=1)
         t = torch.linspace(0.0, 1.0, n, dtype=torch.float64)
         if self.name in ("dtlz1", "dtlz1a"):
             return 0.5 * torch.stack([t, 1.0 - t], dim=-1)

@@ -16,7 +16,7 @@ import torch
 
 from tcsaea_torch.problems.base import TestProblem, register
 from tcsaea_torch.types import Float, Tensor
-from tcsaea_torch.validation import check_choice
+from tcsaea_torch.validation import check_choice, check_int
 
 _D = 30
 _NAMES = ("uf1", "uf2", "uf3", "uf4", "uf5", "uf6", "uf7")
@@ -116,6 +116,7 @@ class UF(TestProblem):
 
         UF5's front has 21 points whatever n is; UF6 keeps those of n that lie on it.
         """
+        n = check_int("n", n, minimum=1)
         t = torch.linspace(0.0, 1.0, 21 if self.name == "uf5" else n, dtype=torch.float64)
         if self.name == "uf6":
             t = t[(t == 0) | ((t >= 0.25) & (t <= 0.5)) | (t >= 0.75)]

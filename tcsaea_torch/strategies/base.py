@@ -13,9 +13,15 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 
 from tcsaea_torch.archive import Archive
-from tcsaea_torch.errors import InvalidInputError
+from tcsaea_torch.errors import InvalidInputError, ProtocolError
 from tcsaea_torch.types import Bool, Float, Int, Objective, Tensor
-from tcsaea_torch.validation import check_choice
+from tcsaea_torch.validation import (
+    check_callable,
+    check_choice,
+    check_options,
+    check_text,
+    describe,
+)
 
 FAST, SLOW = Objective.FAST.column, Objective.SLOW.column
 
@@ -123,11 +129,41 @@ def tensor_in(state: State, key: str) -> Tensor:
     return value
 
 
+def check_proposal(name: str, proposal: Any, run: RunView) -> None:
+    """Refuse a proposal that cannot be recorded, whoever wrote the strategy.
+
+    Args:
+        name: The strategy's name, for the message.
+        proposal: What it proposed.
+        run: What it was asked about.
+
+    Raises:
+        ProtocolError: If shapes are wrong, points are outside the unit cube or NaN, or
+            the budget would be exceeded.
+    """
+    if not isinstance(proposal, Proposal):
+        raise ProtocolError(f"strategy {name!r} must propose a Proposal, got {describe(proposal)}")
+    X, mask = proposal.X, proposal.evaluation_mask
+    rows = X.shape[1] if X.ndim == 3 else -1
+    if tuple(X.shape) != (run.b, rows, run.d) or tuple(mask.shape) != (run.b, rows, 2):
+        raise ProtocolError(
+            f"strategy {name!r} must propose X of shape ({run.b}, q, {run.d}) with a mask "
+            f"({run.b}, q, 2), got {tuple(X.shape)} and {tuple(mask.shape)}"
+        )
+    inside = ((X >= 0) & (X <= 1)).all(dim=-1)  # False for NaN
+    if bool((mask.any(dim=-1) & ~inside).any()):
+        raise ProtocolError(f"strategy {name!r} must propose points of the unit cube")
+    if bool((run.used + mask.sum(dim=1) > run.total).any()):
+        raise ProtocolError(f"strategy {name!r} proposes more than the budget")
+
+
 _FACTORIES: dict[str, Callable[..., Strategy]] = {}
 
 
 def register(name: str, factory: Callable[..., Strategy]) -> None:
     """Add a strategy under a name; `factory(**options)` returns its configuration."""
+    check_text("name", name)
+    check_callable("factory", factory)
     _FACTORIES[name] = factory
 
 
@@ -144,13 +180,11 @@ def get(name: str, **options: Any) -> Strategy:
         **options: Fields of its configuration.
 
     Raises:
-        InvalidInputError: If the name or an option is unknown.
+        InvalidInputError: If the name or an option is unknown, or a value out of range.
     """
     factory = _FACTORIES[check_choice("strategy", name, _FACTORIES)]
-    try:
-        return factory(**options)
-    except TypeError as error:
-        raise InvalidInputError(f"strategy {name!r}: {error}") from error
+    check_options(f"strategy {name!r}", factory, options)
+    return factory(**options)
 
 
 def check_strategy(value: Any) -> Strategy:

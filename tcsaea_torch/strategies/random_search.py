@@ -6,6 +6,7 @@ from tcsaea_torch.problem import snap
 from tcsaea_torch.rng import uniforms
 from tcsaea_torch.strategies import steps
 from tcsaea_torch.strategies.base import Proposal, RunView, State, register
+from tcsaea_torch.validation import check_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +19,9 @@ class RandomSearch:
 
     name: str = "random"
     """Name of this configuration."""
+
+    def __post_init__(self) -> None:
+        check_text("name", self.name)
 
     def init(self, run: RunView) -> State:
         """Return the state before the initial design."""

@@ -50,7 +50,15 @@ from tcsaea_torch.transfer.co_surrogate import co_training_set, synthetic_values
 from tcsaea_torch.transfer.instance_selection import Interval, half_width, is_believed
 from tcsaea_torch.transfer.polynomial import Quadratic, fit_quadratic
 from tcsaea_torch.types import Bool, Float, Int, Tensor
-from tcsaea_torch.validation import check_bool, check_choice, check_int, check_real
+from tcsaea_torch.validation import (
+    check_bool,
+    check_choice,
+    check_instance,
+    check_int,
+    check_real,
+    check_text,
+    keep_checked,
+)
 
 _MODELS = ("fast", "slow", "co")
 
@@ -127,10 +135,13 @@ class TCSAEA:
     """Name of this configuration."""
 
     def __post_init__(self) -> None:
-        check_int("n_new", self.n_new, minimum=1)
-        check_int("n_ref_vectors", self.n_ref_vectors, minimum=2)
+        keep_checked(self, check_int, "n_new", minimum=1)
+        keep_checked(self, check_int, "n_ref_vectors", minimum=2)
         if self.n_train_max is not None:
-            check_int("n_train_max", self.n_train_max, minimum=2)
+            keep_checked(self, check_int, "n_train_max", minimum=2)
+        check_instance("search", self.search, RVEAConfig)
+        check_instance("kriging", self.kriging, FitConfig)
+        check_instance("variation", self.variation, Variation)
         for trend in ("trend_fast", "trend_slow", "trend_co"):
             check_choice(trend, getattr(self, trend), ("constant", "linear"))
         check_choice("co_surrogate", self.co_surrogate, ("kriging", "quadratic"))
@@ -139,14 +150,15 @@ class TCSAEA:
             "accumulate", "pure_at_fit",
         ):  # fmt: skip
             check_bool(switch, getattr(self, switch))
-        check_real("box_margin", self.box_margin, minimum=0.0, maximum=0.5)
+        keep_checked(self, check_real, "box_margin", minimum=0.0, maximum=0.5)
         check_choice("transfer", self.transfer, ("interval", "all", "none"))
         check_choice("interval", self.interval, ("sd", "variance"))
         check_choice("uncertainty", self.uncertainty, ("sd", "variance"))
         if self.last_transfer_period is not None:
-            check_int("last_transfer_period", self.last_transfer_period, minimum=0)
-        check_real("uncertainty_sign", self.uncertainty_sign, minimum=-1.0, maximum=1.0)
-        check_real("infill_penalty_scale", self.infill_penalty_scale, minimum=0.0, exclusive=True)
+            keep_checked(self, check_int, "last_transfer_period", minimum=0)
+        keep_checked(self, check_real, "uncertainty_sign", minimum=-1.0, maximum=1.0)
+        keep_checked(self, check_real, "infill_penalty_scale", minimum=0.0, exclusive=True)
+        check_text("name", self.name)
 
     # ------------------------------------------------------------------ protocol
 

@@ -1,0 +1,397 @@
+"""The table of bad input for strategies, problems, kernels, models, evolution and metrics."""
+
+import numpy as np
+import torch
+from botorch.models import ModelListGP
+
+import tcsaea_torch as tc
+from tcsaea_torch.acquisition import AAFNormalizer, AdaptiveAcquisition
+from tcsaea_torch.evolution import Draws, RVEAConfig, Variation, rvea, simplex_lattice
+from tcsaea_torch.kernels import PowerExponentialKernel
+from tcsaea_torch.models import FitConfig, Hyperparameters, KrigingGP, fit_kriging
+from tests.contracts.bad_input import (
+    INF,
+    NAN,
+    arrays,
+    bad,
+    booleans,
+    callables,
+    callee,
+    choices,
+    devices,
+    dtypes,
+    integers,
+    objects,
+    reals,
+    tensors,
+)
+
+TEXT = [("number", 3, "a string"), ("none", None, "a string"), ("list", ["a"], "a string")]
+
+# ---------------------------------------------------------------- strategies
+
+callee("strategies.get", tc.strategies.get, lambda: {"name": "tc-saea"})
+bad("strategies.get", "name", choices(tc.strategies.names(), "randon", "random"), named="strategy")
+bad(
+    "strategies.get", "options", [("misspelt", 3, "did you mean 'n_new'?", "'n_news'")],
+    named="strategy 'tc-saea'",
+)  # fmt: skip
+callee("strategies.names", tc.strategies.names, dict)
+callee("strategies.register", tc.strategies.register, lambda: {"name": "a", "factory": tc.TCSAEA})
+bad("strategies.register", "name", TEXT)
+bad("strategies.register", "factory", callables())
+callee("strategies.check_strategy", tc.strategies.check_strategy, lambda: {"value": "random"})
+bad("strategies.check_strategy", "value", [
+    ("misspelt", "randon", "did you mean 'random'?"),
+    ("class", tc.RandomSearch, "a name or a configured strategy", "RandomSearch"),
+    ("none", None, "a name or a configured strategy"),
+], named="strategy")  # fmt: skip
+
+callee("RandomSearch", tc.RandomSearch, dict)
+callee("TCSAEA", tc.TCSAEA, dict)
+bad("RandomSearch TCSAEA", "name", TEXT)
+bad("TCSAEA", "n_new", integers(1))
+bad("TCSAEA", "n_ref_vectors", integers(2))
+bad("TCSAEA", "n_train_max", integers(2, optional=True))
+for switch in (
+    "limit_first_fast", "reset_vectors", "soea_maximises", "late_fast_credit", "accumulate",
+    "pure_at_fit",
+):  # fmt: skip
+    bad("TCSAEA", switch, booleans())
+bad("TCSAEA", "search", objects("a RVEAConfig"))
+bad("TCSAEA", "kriging", objects("a FitConfig"))
+bad("TCSAEA", "variation", objects("a Variation"))
+for trend in ("trend_fast", "trend_slow", "trend_co"):
+    bad("TCSAEA", trend, choices(("constant", "linear"), "constnt", "constant"))
+bad("TCSAEA", "co_surrogate", choices(("kriging", "quadratic"), "krigging", "kriging"))
+bad("TCSAEA", "box_margin", reals(0, 0.5))
+bad("TCSAEA", "transfer", choices(("interval", "all", "none"), "intervall", "interval"))
+for width in ("interval", "uncertainty"):
+    bad("TCSAEA", width, choices(("sd", "variance"), "varience", "variance"))
+bad("TCSAEA", "last_transfer_period", integers(0, optional=True))
+bad("TCSAEA", "uncertainty_sign", reals(-1, 1))
+bad("TCSAEA", "infill_penalty_scale", reals(0, exclusive=True))
+
+# ---------------------------------------------------------------- problems
+
+PROBLEMS = {
+    "DTLZ": ("dtlz2", 11),
+    "UF": ("uf1", 30),
+    "CMOneMax": (None, 10),
+    "CrashBeam": (None, 12),
+}
+
+callee("problems.get", tc.problems.get, lambda: {"name": "dtlz2"})
+bad("problems.get", "name", choices(tc.problems.names(), "dtlz22", "dtlz2"), named="problem")
+for name in tc.problems.names():
+    bad(
+        "problems.get", "options",
+        [(f"{name}-misspelt", 3, "did you mean 'tau'?", "'tua'")],
+        named=f"problem {name!r}", name=name,
+    )  # fmt: skip
+callee("problems.names", tc.problems.names, dict)
+callee(
+    "problems.register", tc.problems.register, lambda: {"name": "a", "factory": tc.problems.DTLZ}
+)
+bad("problems.register", "name", TEXT)
+bad("problems.register", "factory", callables())
+
+for class_name, (name, d) in PROBLEMS.items():
+    good = {} if name is None else {"name": name}
+    kind = getattr(tc.problems, class_name)
+    callee(class_name, kind, lambda good=good: dict(good))
+    bad(class_name, "tau", reals(1))
+    make = lambda kind=kind, good=good: kind(**good)  # noqa: E731
+    callee(
+        f"{class_name}.evaluate", kind.evaluate, lambda d=d: {"X": torch.ones(1, d).double()},
+        prepare=lambda make=make: make().evaluate,
+    )  # fmt: skip
+    expected = f"a tensor of shape (*batch, n, {d}) of floats"
+    bad(f"{class_name}.evaluate", "X", [
+        ("list", [[0.5] * d], expected, "got"),
+        ("numpy", np.ones((2, d)), expected),
+        ("none", None, expected),
+        ("too-few-columns", torch.ones(2, d - 1), expected),
+        ("too-many-columns", torch.ones(2, d + 1), expected),
+        ("one-point", torch.ones(d), expected),
+        ("integers", torch.ones(2, d).long(), expected, "torch.int64"),
+    ])  # fmt: skip
+    if class_name != "CrashBeam":
+        callee(
+            f"{class_name}.pareto_front", kind.pareto_front, lambda: {"n": 5},
+            prepare=lambda make=make: make().pareto_front,
+        )  # fmt: skip
+        bad(f"{class_name}.pareto_front", "n", integers(1))
+dtlz = [n for n in tc.problems.names() if n.startswith("dtlz")]
+bad("DTLZ", "name", choices(dtlz, "dtlz22", "dtlz2"))
+bad("UF", "name", choices([f"uf{k}" for k in range(1, 8)], "uf11", "uf1"))
+bad("UF", "box", choices(("true", "unit"), "units", "unit"))
+bad("CMOneMax", "corr", reals(-1, 1))
+bad("CMOneMax", "seed", integers())
+bad("CrashBeam", "n_segments", integers())
+bad("CrashBeam", "n_segments", [("four", 4, "from 5 to 8"), ("nine", 9, "from 5 to 8")])
+
+# ---------------------------------------------------------------- kernels
+
+callee("PowerExponentialKernel", PowerExponentialKernel, lambda: {"ard_num_dims": 2})
+KERNEL = "PowerExponentialKernel"
+POWERS = [*reals(0, 2, exclusive=True)]
+NO_TEXT = [row for row in POWERS if row[0] != "text"]
+POWER_NAMES = [
+    ("misspelt", "share", "did you mean 'shared'?"),
+    ("unknown", "zzz", "one of ard, shared"),
+]
+bad(KERNEL, "ard_num_dims", integers(1, optional=True))
+bad(KERNEL, "p", [*NO_TEXT, *POWER_NAMES])
+bad(KERNEL, "p_range", [
+    ("number", 1.5, "a pair"),
+    ("text", "ab", "a pair"),
+    ("none", None, "a pair"),
+    ("three", (0.5, 1.0, 2.0), "a pair"),
+    ("texts", ("1", "2"), "a finite real number", "'2'"),
+    ("reversed", (2.0, 1.0), "> 0 and <= 1", "2.0"),
+    ("zero", (0.0, 2.0), "> 0", "0.0"),
+    ("above-two", (1.0, 2.5), "<= 2", "2.5"),
+    ("nan", (NAN, 2.0), "a finite real number", "nan"),
+    ("inf", (1.0, INF), "a finite real number", "inf"),
+])  # fmt: skip
+bad(KERNEL, "theta_constraint", objects("a gpytorch constraint", optional=True))
+bad(KERNEL, "batch_shape", [
+    ("text", "3", "a shape"), ("number", 3, "a shape"), ("negative", (-1,), "a shape"),
+    ("fraction", (1.5,), "a shape"),
+])  # fmt: skip
+bad(KERNEL, "active_dims", [
+    ("text", "01", "distinct dimensions"), ("number", 1, "distinct dimensions"),
+    ("negative", (-1, 0), "distinct dimensions"), ("fraction", (0.5, 1), "distinct dimensions"),
+    ("repeated", (1, 1), "distinct dimensions"),
+])  # fmt: skip
+
+# ---------------------------------------------------------------- models
+
+X, Y1 = torch.rand(9, 2, generator=torch.Generator().manual_seed(0)).double(), torch.arange(9.0)
+Y1 = Y1.double()
+THETA = Hyperparameters(theta=torch.ones(2).double())
+
+
+def changed(tensor, value):
+    """Return a copy whose last entry is another."""
+    other = tensor.clone()
+    other.flatten()[-1] = value
+    return other
+
+
+MODELS = "fit_kriging KrigingGP"
+TRANSFORMS = {f"{put}_transform": "a module of BoTorch's" for put in ("input", "outcome")}
+callee("fit_kriging", fit_kriging, lambda: {"X": X, "y": Y1}, exempt=TRANSFORMS)
+callee(
+    "KrigingGP", KrigingGP, lambda: {"X": X, "y": Y1, "hyperparameters": THETA}, exempt=TRANSFORMS
+)
+callee("FitConfig", FitConfig, dict)
+floats = "a tensor *batch x n x d of floats"
+bad(MODELS, "X", [
+    ("list", X.tolist(), floats, "got"),
+    ("numpy", X.numpy(), floats),
+    ("none", None, floats),
+    ("vector", X[:, 0], floats),
+    ("integers", X.long(), floats, "torch.int64"),
+    ("half", X.half(), floats, "torch.float16"),
+    ("no-rows", X[:0], "at least one row and column"),
+    ("no-columns", X[:, :0], "at least one row and column"),
+    ("nan", changed(X, NAN), "finite", "nan at index (8, 1)"),
+    ("inf", changed(X, INF), "finite", "inf at index (8, 1)"),
+])  # fmt: skip
+for name in ("y", "noise_var"):
+    bad(MODELS, name, [
+        ("list", Y1.tolist(), "a tensor *batch x n", "got"),
+        ("numpy", Y1.numpy(), "a tensor *batch x n"),
+        ("too-few", Y1[:5], "shape (9,) to go with X"),
+        ("matrix", torch.ones(9, 2).double(), "shape (9,) to go with X"),
+        ("other-dtype", Y1.float(), "X's dtype and device", "torch.float32"),
+    ])  # fmt: skip
+bad(MODELS, "y", [
+    ("none", None, "a tensor *batch x n"),
+    ("nan", changed(Y1, NAN), "finite", "nan at index (8,"),
+    ("inf", changed(Y1, INF), "finite", "inf at index (8,"),
+])  # fmt: skip
+bad(MODELS, "noise_var", [
+    ("nan", changed(0 * Y1, NAN), ">= 0", "got nan"),
+    ("negative", changed(0 * Y1, -1.0), ">= 0", "got -1.0"),
+])  # fmt: skip
+bad(MODELS, "trend", choices(("constant", "linear"), "lineer", "linear"))
+bad(MODELS + " FitConfig", "input_scaling", choices(("unit", "standardize"), "units", "unit"))
+bad("fit_kriging FitConfig", "p", [*NO_TEXT, *POWER_NAMES])
+bad("fit_kriging", "n_starts", integers(1))
+bad("KrigingGP FitConfig", "nugget", reals(0, optional=True))
+bad("fit_kriging", "config", objects("a FitConfig", optional=True))
+for callee_name, name in (("fit_kriging", "init"), ("KrigingGP", "hyperparameters")):
+    bad(callee_name, name, objects("Hyperparameters", optional=name == "init"))
+    bad(callee_name, name, [
+        ("shape", Hyperparameters(theta=torch.ones(3).double()), "shape (2,)", "shape (3,)"),
+        ("negative", Hyperparameters(theta=-THETA.theta), "> 0 and finite", "-1.0"),
+        ("nan", Hyperparameters(theta=NAN * THETA.theta), "> 0 and finite", "nan"),
+    ], named=f"{name}.theta")  # fmt: skip
+    bad(callee_name, name, [
+        ("p-above-2", Hyperparameters(theta=THETA.theta, p=3 * THETA.theta), "<= 2", "3.0"),
+    ], named=f"{name}.p")  # fmt: skip
+bad(
+    "KrigingGP", "hyperparameters", [("variance", THETA, "must be given with noisy rows", "")],
+    named="hyperparameters.variance", noise_var=torch.ones(9).double(),
+)  # fmt: skip
+two = "a pair"
+bad("FitConfig", "theta_range", [
+    ("number", 1.0, two), ("none", None, two), ("three", (1.0, 2.0, 3.0), two),
+    ("texts", ("1", "2"), "a finite real number", "'1'"),
+    ("reversed", (10.0, 1.0), ">= 10", "1.0"), ("zero", (0.0, 1.0), "> 0", "0.0"),
+    ("nan", (NAN, 1.0), "a finite real number", "nan"),
+])  # fmt: skip
+many = "a sequence of"
+bad("FitConfig", "starts", [
+    ("number", 1.0, many), ("none", None, many), ("text", "12", many), ("empty", (), "at least"),
+    ("zero", (0.0,), "> 0", "0.0"), ("texts", ("1",), "a finite real number", "'1'"),
+    ("inf", (INF,), "a finite real number", "inf"),
+])  # fmt: skip
+bad("FitConfig", "options", objects("BFGSOptions"))
+
+# ---------------------------------------------------------------- acquisition
+
+
+def good_acquisition():
+    model = ModelListGP(*(KrigingGP(X, Y1 * sign, THETA) for sign in (1, -1)))
+    mean = torch.stack([Y1, -Y1], dim=-1)
+    normalizer = AAFNormalizer.from_population(mean, mean.abs())
+    ref_vector = torch.ones(2).double()
+    return {
+        "model": model, "ref_vector": ref_vector, "normalizer": normalizer, "alpha": 0.5,
+        "theta": 1.0,
+    }  # fmt: skip
+
+
+AAF = "AdaptiveAcquisition"
+callee(AAF, AdaptiveAcquisition, good_acquisition)
+bad(AAF, "model", objects("a BoTorch model"))
+bad(AAF, "ref_vector", arrays([1.0, 1.0]))
+bad(AAF, "ref_vector", [
+    ("three", [1.0, 1.0, 1.0], "shape (2,)", "shape (3,)"),
+    ("negative", [1.0, -1.0], "finite entries >= 0, not all 0", "-1.0"),
+    ("zero", [0.0, 0.0], "finite entries >= 0, not all 0", "[0.0, 0.0]"),
+    ("nan", [1.0, NAN], "finite entries >= 0, not all 0", "nan"),
+    ("inf", [1.0, INF], "finite entries >= 0, not all 0", "inf"),
+])  # fmt: skip
+bad(AAF, "normalizer", objects("an AAFNormalizer"))
+bad(AAF, "alpha", reals(0, 1))
+bad(AAF, "theta", reals(0))
+bad(AAF, "uncertainty_sign", reals())
+bad(AAF, "uncertainty_sign", [("half", 0.5, "-1 or 1"), ("zero", 0, "-1 or 1")])
+bad(AAF, "exclusion_radius", reals(0))
+bad(AAF, "X_pending", [
+    ("list", [[0.5, 0.5]], "a tensor n x 2"), ("numpy", np.ones((1, 2)), "a tensor n x 2"),
+    ("one-axis", torch.ones(2), "a tensor n x 2"), ("columns", torch.ones(1, 3), "a tensor n x 2"),
+    ("nan", changed(X, NAN), "finite", "NaN"),
+])  # fmt: skip
+
+# ---------------------------------------------------------------- evolution
+
+callee("RVEAConfig", RVEAConfig, dict)
+bad("RVEAConfig", "n_generations", integers(0))
+bad("RVEAConfig", "first_generation", integers(0))
+bad("RVEAConfig", "penalty_generations", integers(1, optional=True))
+bad("RVEAConfig", "alpha", reals(0))
+bad("RVEAConfig", "adaptation_frequency", reals(0, 1, exclusive=True))
+bad("RVEAConfig", "each_once", booleans())
+bad("RVEAConfig", "variation", objects("a Variation"))
+
+callee("Variation", Variation, dict)
+bad("Variation", "crossover_probability", reals(0, 1))
+for index in ("crossover_index", "mutation_rate", "mutation_index"):
+    bad("Variation", index, reals(0))
+bad("Variation", "clip_before_mutation", booleans())
+
+callee("simplex_lattice", simplex_lattice, lambda: {"n": 5})
+bad("simplex_lattice", "n", integers(2))
+bad("simplex_lattice", "m", integers(2))
+bad("simplex_lattice", "dtype", dtypes())
+bad("simplex_lattice", "device", [row for row in devices() if row[0] != "empty"])
+
+SEEDS = torch.zeros(2, dtype=torch.int64)
+
+
+def good_rvea():
+    return {
+        "evaluate": lambda X: X[..., :2], "X": torch.full((2, 6, 3), 0.5).double(),
+        "alive": torch.ones(2, 6, dtype=torch.bool), "initial_vectors": simplex_lattice(4),
+        "draws": Draws.make(SEEDS, "bad-input", 0, 2, 4, 3, torch.float64),
+        "config": RVEAConfig(n_generations=2),
+    }  # fmt: skip
+
+
+callee("rvea", rvea, good_rvea)
+bad("rvea", "evaluate", callables())
+bad("rvea", "evaluate", [
+    ("one-objective", lambda X: X[..., :1], "values of shape (2, 6, 2)", "shape (2, 6, 1)"),
+    ("no-objectives", lambda X: X.sum(-1), "values of shape (2, 6, 2)", "shape (2, 6)"),
+    ("numbers", lambda X: 3.0, "values of shape (2, 6, 2)", "3.0"),
+])  # fmt: skip
+bad("rvea", "X", [
+    ("numpy", np.ones((2, 6, 3)), "a tensor b x n x d of floats"),
+    ("none", None, "a tensor b x n x d of floats"),
+    ("no-batch", torch.ones(6, 3), "a tensor b x n x d of floats"),
+    ("integers", torch.ones(2, 6, 3).long(), "a tensor b x n x d of floats", "torch.int64"),
+])  # fmt: skip
+bad("rvea", "alive", [
+    ("none", None, "a bool tensor of shape (2, 6)"),
+    ("floats", torch.ones(2, 6), "a bool tensor of shape (2, 6)", "torch.float32"),
+    ("too-few", torch.ones(2, 5) > 0, "a bool tensor of shape (2, 6)"),
+])  # fmt: skip
+bad("rvea", "initial_vectors", [
+    ("list", [[0.5, 0.5]], "a tensor r x m of floats", "0.5"),
+    ("one-axis", torch.ones(4), "a tensor r x m of floats"),
+    ("integers", torch.ones(4, 2).long(), "a tensor r x m of floats", "torch.int64"),
+])  # fmt: skip
+bad("rvea", "draws", objects("Draws"))
+few = {
+    "generations": (1, 4, 3), "offspring": (2, 3, 3), "dimensions": (2, 4, 2)
+}  # fmt: skip
+bad("rvea", "draws", [
+    (f"too-few-{what}", Draws.make(SEEDS, "bad-input", 0, g, n, d, torch.float64),
+     "for 2 generations of 4 offspring in 3 dimensions", f"{g} of {n} in {d}")
+    for what, (g, n, d) in few.items()
+])  # fmt: skip
+bad("rvea", "config", objects("a RVEAConfig"))
+bad("rvea", "vectors", [
+    ("list", [[0.5, 0.5]], "a tensor of shape (2, 4, 2)", "0.5"),
+    ("no-batch", torch.ones(4, 2), "a tensor of shape (2, 4, 2)"),
+])  # fmt: skip
+bad("rvea", "grid", [
+    ("list", [1.0, 1.0, 1.0], "a tensor of shape (3,)"),
+    ("too-few", torch.ones(2), "a tensor of shape (3,)"),
+])  # fmt: skip
+
+# ---------------------------------------------------------------- metrics
+
+FRONT = torch.tensor([[0.0, 1.0], [1.0, 0.0]]).double()
+for name in ("igd", "normalized_hypervolume"):
+    callee(f"metrics.{name}", getattr(tc.metrics, name), lambda: {"Y": FRONT, "front": FRONT})
+    bad(f"metrics.{name}", "front", tensors(2))
+    bad(f"metrics.{name}", "front", [
+        ("other-columns", torch.ones(2, 3), "as many columns as Y", "(2, 3) and (2, 2)"),
+        ("one-row", torch.ones(2), "a tensor n x m", "shape (2,)"),
+        ("no-rows", FRONT[:0], "at least one row", "none"),
+        ("nan", changed(FRONT, NAN), "finite", "nan in row 1, column 1"),
+        ("inf", changed(FRONT, INF), "finite", "inf in row 1, column 1"),
+    ])  # fmt: skip
+callee("metrics.hypervolume", tc.metrics.hypervolume, lambda: {"Y": FRONT, "ref_point": FRONT[0]})
+bad("metrics.hypervolume", "ref_point", [
+    row if row[0] == "text" or row[1] is None else (row[0], row[1][0], *row[2:])
+    for row in tensors(2)
+])  # fmt: skip
+bad("metrics.hypervolume", "ref_point", [
+    ("three", torch.ones(3), "as many columns as Y", "(1, 3) and (2, 2)"),
+    ("number", torch.tensor(1.0), "a tensor of shape (m,)", "shape ()"),
+    ("matrix", FRONT, "a tensor of shape (m,)"),
+    ("nan", changed(FRONT[0], NAN), "finite", "nan"),
+    ("inf", changed(FRONT[0], INF), "finite", "inf"),
+])  # fmt: skip
+callee("metrics.is_non_dominated", tc.metrics.is_non_dominated, lambda: {"Y": FRONT})
+for name in ("igd", "normalized_hypervolume", "hypervolume", "is_non_dominated"):
+    bad(f"metrics.{name}", "Y", tensors(2))
+    bad(f"metrics.{name}", "Y", [("one-row", torch.ones(2), "a tensor", "shape (2,)")])

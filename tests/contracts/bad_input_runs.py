@@ -1,0 +1,330 @@
+"""The table of bad input for problems, optimizers, `minimize` and results."""
+
+import numpy as np
+import pandas as pd
+import torch
+
+import tcsaea_torch as tc
+from tcsaea_torch.errors import ProtocolError
+from tcsaea_torch.plotting import plot_front, save_front
+from tests.contracts.bad_input import (
+    INF,
+    NAN,
+    arrays,
+    bad,
+    booleans,
+    callables,
+    callee,
+    choices,
+    devices,
+    dtypes,
+    integers,
+    objects,
+    reals,
+)
+
+BOUNDS = [[0.0, 0.0, 0.0], [1.0, 2.0, 4.0]]
+
+
+def fast(x):
+    return float((x**2).sum())
+
+
+def slow(x):
+    return float(((x - 1) ** 2).sum())
+
+
+def problem(**changes):
+    return tc.Problem(**{"fast": fast, "slow": slow, "bounds": BOUNDS, "tau": 2, **changes})
+
+
+# ---------------------------------------------------------------- Problem
+
+callee("Problem", tc.Problem, lambda: {"fast": fast, "slow": slow, "bounds": BOUNDS, "tau": 2})
+bad("Problem", "fast", callables())
+bad("Problem", "slow", callables())
+bad("Problem", "bounds", arrays(BOUNDS))
+shape = "(2, d): a row of lower and a row of upper bounds"
+bad("Problem", "bounds", [
+    ("one-row", [0.0, 1.0], shape, "shape (2,)"),
+    ("d-by-2", [[0, 1], [0, 2], [0, 4]], shape, "shape (3, 2)"),
+    ("three-axes", np.zeros((2, 3, 1)), shape),
+    ("no-dimension", np.zeros((2, 0)), shape),
+    ("number", 3, shape, "shape ()"),
+    ("ragged", [[0.0], [1.0, 2.0]], "array of real numbers", "[[0.0], [1.0, 2.0]]"),
+    ("reversed", [[0, 3, 0], [1, 2, 4]], "lower <= upper", "(3.0, 2.0) in dimension 1"),
+    ("nan", [[0, 0, NAN], [1, 2, 4]], "finite", "(nan, 4.0) in dimension 2"),
+    ("inf", [[0, 0, 0], [1, INF, 4]], "finite", "(0.0, inf) in dimension 1"),
+    ("too-far-apart", [[0, -1e308, 0], [1, 1e308, 4]], "less than 1.8e308 apart", "dimension 1"),
+])  # fmt: skip
+bad("Problem", "tau", reals(1))
+three = "a sequence of 3 distinct strings"
+bad("Problem", "names", [
+    ("one-text", "abc", three),
+    ("number", 3, three),
+    ("too-few", ("a", "b"), three),
+    ("too-many", ("a", "b", "c", "d"), three),
+    ("empty-name", ("a", "", "c"), three),
+    ("numbers", (1, 2, 3), three),
+    ("nones", (None, None, None), three),
+    ("repeated", ("a", "b", "a"), "distinct", "'a' twice"),
+    ("reserved", ("a", "slow", "c"), "a column of result tables", "'slow'"),
+])  # fmt: skip
+dimensions = "a sequence of dimensions"
+bad("Problem", "integers", [
+    ("text", "0", dimensions),
+    ("number", 1, dimensions),
+    ("none", None, dimensions),
+    ("fraction", (0.5,), "an integer >= 0", "0.5"),
+    ("bool", (True,), "an integer >= 0", "True"),
+    ("negative", (-1,), "an integer >= 0", "-1"),
+    ("nan", (NAN,), "an integer >= 0", "nan"),
+    ("texts", ("x0",), "an integer >= 0", "'x0'"),
+    ("too-large", (3,), "dimensions below 3", "3"),
+])  # fmt: skip
+bad(
+    "Problem", "integers", [("broken-bounds", (1,), "bounds must be integers", "(0.0, 2.5)")],
+    named="integer dimension 1", bounds=[[0, 0, 0], [1, 2.5, 4]],
+)  # fmt: skip
+pair = "a pair such as ('minimize', 'maximize')"
+bad("Problem", "directions", [
+    ("one-text", "minimize", pair),
+    ("none", None, pair),
+    ("number", 3, pair),
+    ("one", ("minimize",), pair),
+    ("three", ("minimize",) * 3, pair),
+    ("set", {"minimize", "maximize"}, pair, "set"),
+    ("misspelt", ("minimise", "minimize"), "did you mean 'minimize'?", "'minimise'"),
+    ("signs", (1, -1), "one of maximize, minimize", "1"),
+    ("nones", (None, None), "one of maximize, minimize", "None"),
+])  # fmt: skip
+bad("Problem", "vectorized", booleans())
+bad("Problem", "ref_point", arrays([1.0, 1.0], optional=True))
+bad("Problem", "ref_point", [
+    ("number", 1.0, "shape (2,)", "shape ()"),
+    ("three", [1.0, 1.0, 1.0], "shape (2,)", "shape (3,)"),
+    ("two-axes", [[1.0, 1.0]], "shape (2,)", "shape (1, 2)"),
+    ("nan", [1.0, NAN], "finite", "nan"),
+    ("inf", [INF, 1.0], "finite", "inf"),
+])  # fmt: skip
+
+callee(
+    "Problem.n_fast", tc.Problem.n_fast, lambda: {"n_slow": 10}, prepare=lambda: problem().n_fast
+)
+bad("Problem.n_fast", "n_slow", integers(0))
+bad("Problem.n_fast", "n_slow", [("too-many", 10**17, "tau n_slow is below 2^53", "got 1000")])
+for method, letter in (("from_unit", "U"), ("to_unit", "X")):
+    callee(
+        f"Problem.{method}", getattr(tc.Problem, method),
+        lambda letter=letter: {letter: torch.zeros(2, 3)},
+        prepare=lambda method=method: getattr(problem(), method),
+    )  # fmt: skip
+    bad(f"Problem.{method}", letter, [
+        ("list", [[0.0] * 3], "a tensor of shape (*batch, 3)"),
+        ("numpy", np.zeros((2, 3)), "a tensor of shape (*batch, 3)"),
+        ("too-few-columns", torch.zeros(2, 1), "a tensor of shape (*batch, 3)"),
+        ("too-many-columns", torch.zeros(2, 4), "a tensor of shape (*batch, 3)"),
+        ("number", torch.tensor(0.5), "a tensor of shape (*batch, 3)"),
+        ("integers", torch.zeros(2, 3).long(), "floats", "torch.int64"),
+    ])  # fmt: skip
+callee(
+    "Problem.function_of", tc.Problem.function_of, lambda: {"objective": "fast"},
+    prepare=lambda: problem().function_of,
+)  # fmt: skip
+bad("Problem.function_of", "objective", choices(("fast", "slow"), "slo", "slow"))
+
+# ---------------------------------------------------------------- Optimizer and minimize
+
+RUN = {"n_slow": 6, "n_init": 4, "strategy": "random"}
+BOTH = "Optimizer minimize"
+
+callee("Optimizer", tc.Optimizer, lambda: {"problem": problem(), **RUN})
+callee("minimize", tc.minimize, lambda: {"problem": problem(), **RUN, "progress": False})
+bad(BOTH, "problem", objects("a Problem"))
+bad(BOTH, "problem", [("class", tc.Problem, "a Problem", "Problem")])
+bad(BOTH, "n_slow", integers(1))
+bad(BOTH, "n_slow", [("too-many", 10**17, "tau n_slow is below 2^53", "got 1000")])
+bad(BOTH, "n_init", integers(1, optional=True))
+bad(BOTH, "n_init", [("above-n_slow", 7, "at most n_slow = 6")])
+strategies = tc.strategies.names()
+bad(BOTH, "strategy", [
+    ("misspelt", "randon", "did you mean 'random'?"),
+    ("unknown", "zzz", "one of " + ", ".join(strategies)),
+    ("class", tc.TCSAEA, "a configured strategy such as TCSAEA()", "TCSAEA"),
+    ("number", 3, "a configured strategy such as TCSAEA()"),
+    ("list", ["random"], "a configured strategy such as TCSAEA()"),
+])  # fmt: skip
+bad(BOTH, "seed", integers())
+bad(BOTH, "device", devices())
+bad(BOTH, "dtype", dtypes())
+X2 = [[0.5, 0.5, 0.5], [0.1, 0.1, 0.1]]
+data = "a dict of X and optionally fast and slow"
+bad(BOTH, "initial_data", [
+    ("list", X2, data),
+    ("text", "data.csv", data),
+    ("table", pd.DataFrame({"X": [1.0], "fast": [2.0]}), data),
+    ("without-x", {"fast": [1.0]}, data),
+])  # fmt: skip
+bad(
+    BOTH, "initial_data",
+    [("misspelt", {"X": np.zeros((99, 3)), "slo": [1.0]}, "did you mean 'slow'?", "'slo'")],
+)  # fmt: skip
+bad(BOTH, "initial_data", [
+    ("bad-x", {"X": [[0.5]]}, "shape (n, 3)", "shape (1, 1)"),
+    ("nan-in-x", {"X": [[0.5, NAN, 0.5]]}, "finite", "nan in row 0, column 1"),
+], named="X")  # fmt: skip
+submit = "a concurrent.futures.Executor"
+bad("minimize", "executor", objects(submit, optional=True))
+bad("minimize", "executor", [("class", type("Pool", (), {"submit": print}), submit, "Pool")])
+bad("minimize", "callbacks", [
+    ("none", None, "a sequence of functions"),
+    ("function", print, "a sequence of functions", "print"),
+    ("text", "log", "a sequence of functions"),
+    ("number", 3, "a sequence of functions"),
+    ("no-functions", [print, 3], "callable", "3"),
+    ("nones", [None], "callable", "None"),
+])  # fmt: skip
+bad("minimize", "progress", booleans())
+
+
+def optimizer():
+    """An optimizer whose design was handed out; evaluation 0 is known, 1 has failed."""
+    made = tc.Optimizer(problem(), **RUN)  # pyright: ignore[reportArgumentType]
+    made.ask()
+    made.tell(0, 1.5)
+    made.fail(1, "diverged")
+    return made
+
+
+callee("Optimizer.ask", tc.Optimizer.ask, dict, prepare=lambda: optimizer().ask)
+callee(
+    "Optimizer.tell", tc.Optimizer.tell, lambda: {"id": 2, "value": 1.0},
+    prepare=lambda: optimizer().tell,
+)  # fmt: skip
+callee("Optimizer.fail", tc.Optimizer.fail, lambda: {"id": 2}, prepare=lambda: optimizer().fail)
+callee(
+    "Optimizer.record", tc.Optimizer.record, lambda: {"id": 2}, prepare=lambda: optimizer().record
+)
+callee(
+    "Optimizer.attach", tc.Optimizer.attach,
+    lambda: {"X": X2, "fast": [1.0, 2.0], "slow": [NAN, 3.0]},
+    prepare=lambda: optimizer().attach,
+)  # fmt: skip
+callee("Optimizer.result", tc.Optimizer.result, dict, prepare=lambda: optimizer().result)
+
+WITH_ID = "Optimizer.tell Optimizer.fail Optimizer.record"
+bad(WITH_ID, "id", integers())
+bad(WITH_ID, "id", [
+    ("unknown", 99, "ask() never handed it out", "99"),
+    ("negative", -1, "ask() never handed it out", "-1"),
+], named="evaluation", error=ProtocolError)  # fmt: skip
+number = "a finite real number; report a failed evaluation by fail(id, reason)"
+one = "one real number; report a failed evaluation by fail(id, reason)"
+bad("Optimizer.tell", "value", [
+    ("nan", NAN, "a finite real number"),
+    ("inf", INF, "a finite real number"),
+    ("numpy-nan", np.float32("nan"), "a finite real number", "nan"),
+    ("beyond-double", 10**400, "a finite real number", "inf"),
+    ("text", "1.0", "one real number"),
+    ("none", None, "one real number"),
+    ("bool", True, "one real number"),
+    ("complex", 1j, "one real number"),
+    ("list", [1.0], "one real number"),
+    ("two", np.array([1.0, 2.0]), "one real number"),
+    ("two-axes", np.ones((2, 2)), "one real number"),
+    ("nothing", np.array([]), "one real number"),
+    ("tensor-of-two", torch.ones(2), "one real number"),
+    ("dict", {"slow": 1.0}, "one real number"),
+])  # fmt: skip
+bad("Optimizer.tell", "value", [
+    ("hint", NAN, "report a failed evaluation by fail(id, reason)"),
+    ("names-the-evaluation", "x", "value of evaluation 2 must be"),
+])  # fmt: skip
+bad(
+    "Optimizer.tell", "value", [("another", 2.5, "was told 1.5 before")],
+    named="evaluation", error=ProtocolError, id=0,
+)  # fmt: skip
+bad("Optimizer.fail", "id", [
+    ("done", 0, "is done already", "evaluation 0"), ("failed", 1, "is failed already", "1"),
+], named="evaluation", error=ProtocolError)  # fmt: skip
+bad("Optimizer.fail", "reason", [
+    ("none", None, "a string"), ("number", 3, "a string"),
+    ("error", ValueError("no"), "a string", "ValueError"), ("bytes", b"no", "a string"),
+])  # fmt: skip
+bad("Optimizer.fail", "retry", booleans())
+bad("Optimizer.attach", "X", arrays(X2))
+bad("Optimizer.attach", "X", [
+    ("one-row", [0.5, 0.5, 0.5], "shape (n, 3)", "shape (3,)"),
+    ("too-few-columns", [[0.5], [0.1]], "shape (n, 3)", "shape (2, 1)"),
+    ("transposed", np.zeros((3, 2)), "shape (n, 3)"),
+    ("three-axes", np.zeros((1, 2, 3)), "shape (n, 3)"),
+    ("ragged", [[0.5], [0.1, 0.1]], "array of real numbers", "got"),
+    ("nan", [[0.5, 0.5, NAN], X2[1]], "finite", "nan in row 0, column 2"),
+    ("inf", [X2[0], [-INF, 0, 0]], "finite", "-inf in row 1, column 0"),
+    ("none-inside", [X2[0], [0.5, None, 0.5]], "real numbers", "None (NoneType) at [1, 1]"),
+    ("missing-in-table", pd.DataFrame([[0.5, 0.5, pd.NA]], dtype=object), "real numbers",
+     "at [0, 2]"),
+])  # fmt: skip
+for name in ("fast", "slow"):
+    bad("Optimizer.attach", name, arrays([1.0, 2.0], optional=True))
+    bad("Optimizer.attach", name, [
+        ("number", 1.0, "shape (2,)", "shape ()"),
+        ("too-few", [1.0], "shape (2,)", "shape (1,)"),
+        ("too-many", [1.0, 2.0, 3.0], "shape (2,)", "shape (3,)"),
+        ("row", [[1.0, 2.0]], "shape (2,)", "shape (1, 2)"),
+        ("inf", [1.0, INF], "not be infinite", "inf at 1"),
+        ("texts-in-table", pd.Series(["a", "b"]), "array of real numbers"),
+        ("bool-and-none", [True, None], "array of real numbers", "True"),
+        ("text-and-none", ["1", None], "array of real numbers", "'1'"),
+    ])  # fmt: skip
+bad("Optimizer.result", "interrupted", [
+    ("bool", True, "a string"), ("number", 3, "a string"), ("error", OSError(), "a string"),
+])  # fmt: skip
+
+# ---------------------------------------------------------------- Result
+
+
+def result():
+    return optimizer().result()
+
+
+callee(
+    "Result.hypervolume", tc.Result.hypervolume, lambda: {"ref_point": [9.0, 9.0]},
+    prepare=lambda: result().hypervolume,
+)  # fmt: skip
+bad("Result.hypervolume", "ref_point", arrays([1.0, 1.0], optional=True))
+bad("Result.hypervolume", "ref_point", [
+    ("not-known-yet", None, "must be given", "initial design is not complete"),
+    ("number", 9.0, "shape (2,)", "shape ()"),
+    ("three", [9.0, 9.0, 9.0], "shape (2,)", "shape (3,)"),
+    ("nan", [9.0, NAN], "finite", "nan"),
+    ("inf", [9.0, INF], "finite", "inf"),
+])  # fmt: skip
+callee("Result.to_dataframe", tc.Result.to_dataframe, dict, prepare=lambda: result().to_dataframe)
+callee(
+    "Result.write_csv", tc.Result.write_csv, lambda: {"path": "table.csv"},
+    prepare=lambda: result().write_csv,
+)  # fmt: skip
+callee("Result.plot", tc.Result.plot, lambda: {"ax": axes()}, prepare=lambda: result().plot)
+callee("plot_front", plot_front, lambda: {"result": result(), "ax": axes()})
+callee("save_front", save_front, lambda: {"result": result(), "path": "front.png"})
+
+
+def axes():
+    from matplotlib.figure import Figure
+
+    return Figure().add_subplot()
+
+
+PATHS = [
+    ("number", 3, "a path"),
+    ("none", None, "a path"),
+    ("bool", True, "a path"),
+    ("list", ["a.csv"], "a path"),
+    ("bytes", b"a.csv", "a path"),
+]
+bad("Result.write_csv save_front", "path", PATHS)
+bad("save_front", "path", [("ending", "front.xyz", "one of", "'.xyz'")])
+bad("Result.plot plot_front", "ax", objects("matplotlib axes", optional=True))
+bad("plot_front save_front", "result", objects("a Result"))
+bad("plot_front save_front", "compare", objects("a Result", optional=True))
