@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks import runner, suites, tables
 from benchmarks.store import Store
 from tcsaea_torch.errors import InvalidInputError
-from tcsaea_torch.validation import check_device
+from tcsaea_torch.validation import check_device, check_int
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -23,6 +23,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Parse the command line, do what it names and return the exit status."""
     options = _parser().parse_args(arguments)
     try:
+        for name, minimum in (("seeds", 1), ("workers", 0), ("threads", 1)):
+            if getattr(options, name, None) is not None:
+                check_int(name, getattr(options, name), minimum=minimum)
         chosen = [suites.get(name) for name in options.suites or suites.SUITES]
         with Store(options.results) as store:
             return options.action(store, chosen, options)

@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 
 from benchmarks.suites import Definition
-from tcsaea_torch import strategies
 
 ROOT = Path(__file__).parent.parent
 _PACKAGES = ("tcsaea_torch", "benchmarks")
@@ -23,7 +22,7 @@ def fingerprint(definition: Definition) -> str:
     The code is that of the strategy, of the problem, of `run_batch` and of the metrics, with
     all modules of this repository that they import, but without comments and docstrings.
     """
-    strategy = strategies.get(definition.strategy)
+    strategy = definition.make_strategy()
     problem = definition.problem_for(0)
     scored = ("benchmarks.run_batch", "tcsaea_torch.metrics")
     roots = (type(strategy).__module__, type(problem).__module__, *scored)

@@ -15,7 +15,7 @@ from benchmarks.fingerprint import fingerprint
 from benchmarks.run_batch import run_batch
 from benchmarks.store import Row, Store, identity
 from benchmarks.suites import Definition, Suite
-from tcsaea_torch import metrics, strategies
+from tcsaea_torch import metrics
 
 N_FRONT = 10_000
 """Points of the true front that IGD and hypervolume are computed with."""
@@ -59,11 +59,10 @@ def missing(store: Store, suite: Suite, seeds: Sequence[int], device: str) -> li
 def make(task: Task) -> list[Row]:
     """Make the runs of a task and return their rows."""
     definition = task.definition
-    strategy = strategies.get(definition.strategy)
     problems = [definition.problem_for(seed) for seed in task.seeds]
     result = run_batch(
         problems,
-        strategy,
+        definition.make_strategy(),
         task.seeds,
         n_slow=definition.n_slow,
         n_init=definition.n_init,
@@ -130,7 +129,7 @@ def run(
     n_failed, exported = 0, time.monotonic()
     try:
         for n_done, (task, rows) in enumerate(_results(tasks, n_workers, n_threads), start=1):
-            head = f"[{n_done}/{len(tasks)}] {task.definition.label} {task.definition.strategy}"
+            head = f"[{n_done}/{len(tasks)}] {task.definition.label} {task.definition.column}"
             if isinstance(rows, BaseException):
                 n_failed += 1
                 report(f"{head}: FAILED\n{''.join(traceback.format_exception(rows))}")

@@ -16,7 +16,8 @@ Row = dict[str, Any]
 
 _IDENTITY = {
     "problem": "TEXT", "box": "TEXT", "corr": "REAL", "tau": "REAL", "strategy": "TEXT",
-    "budget": "INTEGER", "n_init": "INTEGER", "device": "TEXT", "code": "TEXT", "seed": "INTEGER",
+    "settings": "TEXT", "budget": "INTEGER", "n_init": "INTEGER", "device": "TEXT",
+    "code": "TEXT", "seed": "INTEGER",
 }  # fmt: skip
 _REST = {
     "n_slow": "INTEGER", "n_fast": "INTEGER", "igd": "REAL", "hv": "REAL", "seconds": "REAL",
@@ -87,8 +88,10 @@ class Store:
 
     def export(self) -> None:
         """Write one CSV for each suite; each file is replaced as a whole or not at all."""
-        order = ", ".join(f'"{name}"' for name in ("problem", "box", "corr", "tau", "strategy"))
-        query = f"SELECT * FROM runs WHERE suite = ? ORDER BY {order}, made, seed"
+        order = ", ".join(
+            f'"{name}"' for name in ("problem", "box", "corr", "tau", "strategy", "settings")
+        )
+        query = f"SELECT * FROM runs WHERE suite = ? ORDER BY {order}, code, made, seed"
         for suite in self.suites():
             path = self.folder / f"{suite}.csv"
             draft = path.with_suffix(f".csv.{os.getpid()}")

@@ -1,11 +1,13 @@
 """Frozen definitions of what is measured: the suites of `python -m benchmarks run`."""
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tcsaea_torch import problems
+from tcsaea_torch import problems, strategies
 from tcsaea_torch.problems import TestProblem
+from tcsaea_torch.strategies import Strategy
 from tcsaea_torch.validation import check_choice
 
 FIRST_SEED = 100
@@ -22,6 +24,8 @@ class Definition:
 
     problem: str
     strategy: str
+    settings: str | None = None
+    """JSON of fields of the strategy that differ from its defaults."""
     tau: float = 5.0
     box: str = "true"
     """"true" or, for UF, "unit"."""
@@ -38,6 +42,15 @@ class Definition:
         if self.corr is not None:
             options |= {"corr": self.corr, "seed": seed}
         return problems.get(self.problem, **options)
+
+    def make_strategy(self) -> Strategy:
+        """Make the strategy with its settings."""
+        return strategies.get(self.strategy, **json.loads(self.settings or "{}"))
+
+    @property
+    def column(self) -> str:
+        """Name of the strategy with its settings."""
+        return self.strategy + (f" {self.settings}" if self.settings else "")
 
     @property
     def label(self) -> str:
@@ -68,12 +81,10 @@ class Suite:
         return replace(self, name=f"{self.name}-smoke", definitions=tiny, n_seeds=2, n_together=2)
 
 
-def product(
-    names: Iterable[str], strategies: Sequence[str], **options: Any
-) -> Iterator[Definition]:
+def product(names: Iterable[str], chosen: Sequence[str], **options: Any) -> Iterator[Definition]:
     """Yield a definition for each problem and strategy."""
     for problem in names:
-        for strategy in strategies:
+        for strategy in chosen:
             yield Definition(problem=problem, strategy=strategy, **options)
 
 
@@ -87,6 +98,24 @@ SUITES = {
                 *product(DTLZ, ABLATIONS),
                 *product(UF, ABLATIONS, box="unit"),
                 *product(UF, ABLATIONS),
+            ),
+        ),
+        Suite(
+            name="released-ablations",
+            about="The same ablations of the released variant, tau = 5",
+            definitions=tuple(
+                definition
+                for names, box in ((DTLZ, "true"), (UF, "unit"), (UF, "true"))
+                for problem in names
+                for settings in (
+                    None,
+                    '{"transfer": "none"}',
+                    '{"transfer": "all"}',
+                    '{"co_surrogate": "quadratic"}',
+                )
+                for definition in product(
+                    (problem,), ("tc-saea-released",), box=box, settings=settings
+                )
             ),
         ),
         Suite(

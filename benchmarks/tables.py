@@ -26,6 +26,9 @@ _IN_PAPER = {
     "tc-saea": "TC-SAEA", "tc-saea-released": "TC-SAEA", "nt-saea": "NT-SAEA",
     "ns-saea": "NS-SAEA", "tc-saea-p": "TC-SAEAp", "t-saea": "T-SAEA", "tr-saea": "Tr-SAEA",
     "k-rvea": "K-RVEA", "hk-rvea": "HK-RVEA", "undelayed": "Undelayed", "waiting": "Waiting",
+    'tc-saea-released {"transfer": "none"}': "NT-SAEA",
+    'tc-saea-released {"transfer": "all"}': "NS-SAEA",
+    'tc-saea-released {"co_surrogate": "quadratic"}': "TC-SAEAp",
     "fast-first": "Fast-first", "brood-interleaving": "BI", "speculative-interleaving": "SI",
 }  # fmt: skip
 
@@ -76,14 +79,14 @@ def make(store: Store, suite: Suite, metric: str) -> Table:
         metric: One of `METRICS`.
     """
     chosen = {d: _one_code(store.rows(d), d) for d in suite.definitions}
-    strategies = list(dict.fromkeys(d.strategy for d in suite.definitions))
+    columns = list(dict.fromkeys(d.column for d in suite.definitions))
     lines = list(dict.fromkeys((d.label, d.tau) for d in suite.definitions))
     has_taus = len({tau for _, tau in lines}) > 1
     body, cells = [], []
     for label, tau in lines:
         row = _compare(
             {
-                d.strategy: Cell(definition=d, values=tuple(r[metric] for r in rows))
+                d.column: Cell(definition=d, values=tuple(r[metric] for r in rows))
                 for d, rows in chosen.items()
                 if (d.label, d.tau) == (label, tau) and rows
             },
@@ -91,11 +94,11 @@ def make(store: Store, suite: Suite, metric: str) -> Table:
         )
         cells += row.values()
         head = f"{label}, tau {tau:g}" if has_taus else label
-        body.append([head, *(_shown(row.get(name), metric) for name in strategies)])
+        body.append([head, *(_shown(row.get(name), metric) for name in columns)])
     used = [row for rows in chosen.values() for row in rows]
     text = [
         f"# {suite.name}: {metric.upper()}", "", suite.about + ".", "",
-        _markdown_rows(["problem", *strategies], body), "",
+        _markdown_rows(["problem", *columns], body), "",
         _legend(suite, metric, used, n_missing=sum(not rows for rows in chosen.values())),
     ]  # fmt: skip
     return Table(name=f"{suite.name}-{metric}", markdown="\n".join(text), csv=_csv(cells, metric))
@@ -141,7 +144,7 @@ def _paper_value(definition: Definition) -> tuple[float, float] | None:
     name = definition.problem
     if definition.corr is not None:
         name += f" corr={definition.corr:g}"
-    key = (name, _IN_PAPER.get(definition.strategy, ""), definition.tau)
+    key = (name, _IN_PAPER.get(definition.column, ""), definition.tau)
     return paper_values().get(key)
 
 
@@ -207,7 +210,8 @@ def _legend(suite: Suite, metric: str, rows: list[Row], *, n_missing: int) -> st
         f"{seeds[0]} to {seeds[-1]}, budgets of {one('budget')} slow evaluations, "
         f"{one('n_init')} of them at the start; the best mean in bold."
     ]
-    references = [name for name in REFERENCES if any(r["strategy"] == name for r in rows)]
+    columns = {_definition_of(row).column for row in rows}
+    references = [name for name in REFERENCES if name in columns]
     if references:
         text.append(
             f"Marks against {' and '.join(references)}, in this order: + the reference is better, "
@@ -225,7 +229,7 @@ def _legend(suite: Suite, metric: str, rows: list[Row], *, n_missing: int) -> st
 
 
 def _definition_of(row: Row) -> Definition:
-    names = ("problem", "strategy", "tau", "box", "corr", "n_init")
+    names = ("problem", "strategy", "settings", "tau", "box", "corr", "n_init")
     return Definition(**{name: row[name] for name in names}, n_slow=row["budget"])
 
 
@@ -239,12 +243,14 @@ def _by_definition(rows: list[Row]) -> dict[Definition, list[Row]]:
 def _csv(cells: list[Cell], metric: str) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["problem", "box", "corr", "tau", "strategy", "n_runs", "mean", "sd", "is_best",
-                     *(f"vs_{name}" for name in REFERENCES), "paper_mean", "paper_sd"])  # fmt: skip
+    writer.writerow(["problem", "box", "corr", "tau", "strategy", "settings", "n_runs", "mean",
+                     "sd", "is_best", *(f"vs_{name}" for name in REFERENCES),
+                     "paper_mean", "paper_sd"])  # fmt: skip
     for cell in cells:
         d, marks = cell.definition, list(cell.marks)
         marks += [""] * (len(REFERENCES) - len(marks))
         paper = _paper_value(d) if metric == "igd" else None
-        writer.writerow([d.problem, d.box, d.corr, d.tau, d.strategy, len(cell.values), cell.mean,
-                         cell.sd, cell.is_best, *marks, *(paper or ("", ""))])  # fmt: skip
+        writer.writerow([d.problem, d.box, d.corr, d.tau, d.strategy, d.settings,
+                         len(cell.values), cell.mean, cell.sd, cell.is_best, *marks,
+                         *(paper or ("", ""))])  # fmt: skip
     return file.getvalue()

@@ -1,0 +1,166 @@
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks import runner, suites
+from benchmarks.__main__ import main
+from benchmarks.store import Store
+from benchmarks.suites import Definition, Suite
+
+ROOT = Path(__file__).parent.parent.parent
+RANDOM = Definition(problem="dtlz2", strategy="random", n_slow=12, n_init=5)
+TC = Definition(problem="dtlz2", strategy="tc-saea", n_slow=14, n_init=9)
+SUITE = Suite(name="small", about="Two strategies", definitions=(RANDOM, TC), n_together=2)
+VARYING = ("seconds", "made", "commit")
+
+
+def all_rows(store, suite=SUITE):
+    rows = [row for definition in suite.definitions for row in store.rows(definition)]
+    return [{k: v for k, v in row.items() if k not in VARYING} for row in rows]
+
+
+def complete(store, suite=SUITE, n=3, **options):
+    tasks = runner.missing(store, suite, suite.seeds(n), "cpu")
+    lines = []
+    assert runner.run(store, tasks, report=lines.append, **options) == 0
+    return lines
+
+
+def test_runs_are_counted_scored_and_stored(tmp_path):
+    with Store(tmp_path) as store:
+        complete(store)
+        rows = all_rows(store)
+    assert [(row["strategy"], row["seed"]) for row in rows] == [
+        (name, seed) for name in ("random", "tc-saea") for seed in (100, 101, 102)
+    ]
+    assert {row["n_slow"] for row in rows} == {12, 14}
+    assert all(row["n_fast"] <= 5 * row["n_slow"] for row in rows)
+    assert all(0.1 < row["igd"] < 3 and 0 <= row["hv"] < 1 for row in rows)
+    assert (tmp_path / "small.csv").exists()
+
+
+def test_nothing_is_run_twice(tmp_path):
+    with Store(tmp_path) as store:
+        assert len(complete(store)) == 4
+        assert complete(store) == []
+        # More seeds: only the new ones.
+        assert len(complete(store, n=4)) == 2
+        assert len(all_rows(store)) == 8
+
+
+def test_seeds_run_in_aligned_blocks(tmp_path):
+    with Store(tmp_path) as store:
+        blocks = [task.seeds for task in runner.missing(store, SUITE, SUITE.seeds(5), "cpu")]
+        assert blocks == [(100, 101)] * 2 + [(102, 103)] * 2 + [(104,)] * 2
+        complete(store, n=2)
+        blocks = [task.seeds for task in runner.missing(store, SUITE, SUITE.seeds(4), "cpu")]
+        assert blocks == [(102, 103)] * 2
+
+
+def test_changed_code_is_run_anew_and_never_mixed(tmp_path, monkeypatch):
+    with Store(tmp_path) as store:
+        complete(store)
+        monkeypatch.setattr(runner, "fingerprint", lambda definition: "changed")
+        assert len(complete(store)) == 4
+        codes = [row["code"] for row in store.rows(TC)]
+        assert sorted(codes) == sorted(codes[:3] + ["changed"] * 3)
+
+
+def test_worker_processes_give_the_same_rows(tmp_path):
+    with Store(tmp_path / "a") as alone, Store(tmp_path / "b") as together:
+        complete(alone)
+        complete(together, n_workers=2)
+        assert all_rows(alone) == all_rows(together)
+
+
+def test_a_batch_that_raises_does_not_stop_the_others(tmp_path):
+    broken = Definition(problem="dtlz2", strategy="tc-saea", settings='{"n_new": -1}')
+    suite = Suite(name="broken", about="", definitions=(RANDOM,), n_together=5)
+    with Store(tmp_path) as store:
+        tasks = runner.missing(store, suite, suite.seeds(1), "cpu")
+        bad = runner.Task(suite="broken", definition=broken, seeds=(100,), device="cpu")
+        lines = []
+        assert runner.run(store, [bad, *tasks], report=lines.append) == 1
+        assert "FAILED" in lines[0]
+        assert "n_new must be" in lines[0]
+        assert len(all_rows(store, suite)) == 1
+
+
+def test_rows_are_exported_at_intervals(tmp_path, monkeypatch):
+    with Store(tmp_path) as store:
+        exports = []
+        monkeypatch.setattr(store, "export", lambda: exports.append(len(all_rows(store))))
+        complete(store, export_every=0.0)
+        # After each of four batches, and at the end.
+        assert exports == [2, 4, 5, 6, 6]
+
+
+def start(folder):
+    command = [sys.executable, "-m", "benchmarks", "run", "mixed-smoke", "--results", str(folder)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+def test_a_killed_process_loses_at_most_the_batch_under_way(tmp_path):
+    suite = suites.get("mixed-smoke")
+    with start(tmp_path) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        time.sleep(0.1)  # somewhere in the second batch
+        os.kill(process.pid, signal.SIGKILL)
+    assert "[1/9]" in first
+    with Store(tmp_path) as store:
+        n_done = len(all_rows(store, suite))
+        assert 2 <= n_done < 18
+    assert main(["run", "mixed-smoke", "--results", str(tmp_path)]) == 0
+    with Store(tmp_path) as store, Store(tmp_path / "fresh") as fresh:
+        complete(fresh, suite, n=2)
+        assert all_rows(store, suite) == all_rows(fresh, suite)
+
+
+def test_the_commands(tmp_path, capsys):
+    folder = ["--results", str(tmp_path)]
+    assert main(["status", "mixed-smoke", *folder]) == 0
+    assert "mixed-smoke: 0 of 18 runs" in capsys.readouterr().out
+    assert main(["run", "mixed-smoke", *folder]) == 0
+    assert "[9/9] cm-onemax +0.5 random: 2 runs" in capsys.readouterr().out
+    assert main(["status", "mixed-smoke", *folder]) == 0
+    assert "mixed-smoke: 18 of 18 runs" in capsys.readouterr().out
+    assert main(["tables", "mixed-smoke", *folder]) == 0
+    shown = capsys.readouterr().out
+    for metric in ("igd", "hv"):
+        written = (tmp_path / "tables" / f"mixed-smoke-{metric}.md").read_text()
+        assert written.strip() in shown
+        assert "| uf1 (unit box) |" in written
+        assert "earlier version" not in written
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "ablation"], "suite must be one of .*did you mean 'ablations'"),
+        (["run", "mixed-smoke", "--device", "warp"], "device must name"),
+        (["run", "mixed-smoke", "--seeds", "0"], "seeds must be"),
+        (["run", "mixed-smoke", "--workers", "-1"], "workers must be"),
+        (["run", "mixed-smoke", "--threads", "0"], "threads must be"),
+        (["status", "nothing-smoke"], "suite must be one of"),
+    ],
+)
+def test_wrong_arguments_are_refused(tmp_path, capsys, arguments, message):
+    assert main([*arguments, "--results", str(tmp_path)]) == 2
+    assert re.search(message, capsys.readouterr().err)
+
+
+def test_every_suite_can_be_made():
+    for name, suite in suites.SUITES.items():
+        assert suite.name == name
+        assert len(set(suite.definitions)) == len(suite.definitions)
+        for definition in suite.definitions:
+            assert definition.make_strategy().name
+            assert definition.problem_for(3).tau == definition.tau
+        assert all(d.n_slow < 20 for d in suite.smoke().definitions)
