@@ -19,7 +19,14 @@ from gpytorch.kernels import Kernel
 
 from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.types import Float, Tensor
-from tcsaea_torch.validation import check_choice, check_int, check_pair, check_real, describe
+from tcsaea_torch.validation import (
+    as_float_tensor,
+    check_choice,
+    check_int,
+    check_pair,
+    check_real,
+    describe,
+)
 
 PowerMode = float | Literal["shared", "ard"]
 FREE_POWER_RANGE = (1.0, 2.0)
@@ -152,8 +159,13 @@ class PowerExponentialKernel(Kernel):
 
     @theta.setter
     def theta(self, value: Tensor | float) -> None:
-        value = torch.as_tensor(value, dtype=self.raw_theta.dtype, device=self.raw_theta.device)
-        self.initialize(raw_theta=self.raw_theta_constraint.inverse_transform(value))
+        constraint = self.raw_theta_constraint
+        value = _check_parameter("theta", value, self.raw_theta)
+        if not bool(((value > 0) & value.isfinite()).all()) or not constraint.check(value):
+            raise InvalidInputError(
+                f"theta must be finite, > 0 and within {constraint}, got {value.tolist()}"
+            )
+        self.initialize(raw_theta=constraint.inverse_transform(value))
 
     @property
     def p(self) -> Tensor:
@@ -169,7 +181,7 @@ class PowerExponentialKernel(Kernel):
         if self.fixed_p is not None:
             self.fixed_p = check_real("p", value, minimum=0.0, maximum=2.0, exclusive=True)
             return
-        value = torch.as_tensor(value, dtype=self.raw_p.dtype, device=self.raw_p.device)
+        value = _check_parameter("p", value, self.raw_p)
         constraint = self.raw_p_constraint
         if not constraint.check(value):
             low, high = float(constraint.lower_bound), float(constraint.upper_bound)
@@ -188,6 +200,21 @@ class PowerExponentialKernel(Kernel):
             origin = torch.zeros_like(difference)
             return power_exponential(difference, origin, theta, p).squeeze((-2, -1))
         return power_exponential(x1, x2, theta, p)
+
+
+def _check_parameter(name: str, value: Any, raw: Tensor) -> Tensor:
+    """Return numbers that can be written to a parameter, in its type and on its device."""
+    numbers = value.detach() if isinstance(value, Tensor) else as_float_tensor(name, value)
+    try:
+        fits = numbers.numel() == raw.numel() or numbers.expand_as(raw) is not None
+    except RuntimeError:
+        fits = False
+    if not fits:
+        raise InvalidInputError(
+            f"{name} must have shape {tuple(raw.shape)} or one that broadcasts to it, "
+            f"got shape {tuple(numbers.shape)}"
+        )
+    return numbers.to(raw)
 
 
 def _check_batch_shape(value: Any) -> torch.Size:

@@ -281,6 +281,33 @@ def test_p_outside_of_its_range_is_refused():
     assert fixed.fixed_p == 1.5
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("theta", -1.0, r"theta must be finite, > 0 and within Positive\(\), got -1"),
+        ("theta", 0.0, "theta must be finite, > 0 .* got 0"),
+        ("theta", float("nan"), "theta must be finite, .* got nan"),
+        ("theta", float("inf"), "theta must be finite, .* got inf"),
+        ("theta", [1.0, -1.0], r"theta must be finite, .* got \[1.0, -1.0\]"),
+        ("theta", [1.0, 2.0, 3.0], r"theta must have shape \(1, 2\) .* got shape \(3,\)"),
+        ("theta", "x", "theta must be an array of real numbers, got 'x'"),
+        ("theta", None, "theta must be an array of real numbers, got None"),
+        ("theta", True, "theta must be an array of real numbers, got True"),
+        ("p", 3.0, "p must be from 1 to 2, got 3"),
+        ("p", float("nan"), "p must be from 1 to 2, got nan"),
+        ("p", "x", "p must be an array of real numbers, got 'x'"),
+        ("p", torch.ones(5), r"p must have shape \(1, 2\) .* got shape \(5,\)"),
+    ],
+)
+@pytest.mark.usefixtures("unchecked")
+def test_setters_refuse_what_the_parameter_cannot_be(name, value, message):
+    kernel = PowerExponentialKernel(ard_num_dims=2, p="ard")
+    before = copy.deepcopy(kernel.state_dict())
+    with pytest.raises(InvalidInputError, match="^" + message):
+        setattr(kernel, name, value)
+    assert all(torch.equal(v, before[k]) for k, v in kernel.state_dict().items())
+
+
 def test_fitted_p_outside_of_its_range_is_refused():
     free = PowerExponentialKernel(p="shared")
     with pytest.raises(InvalidInputError):
