@@ -2,7 +2,6 @@
 
 import ast
 import hashlib
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -15,12 +14,16 @@ _PACKAGES = ("tcsaea_torch", "benchmarks")
 _ONLY_REFUSE = ("tcsaea_torch.errors", "tcsaea_torch.validation")
 """Modules that decide whether a run begins, not how it ends."""
 
+_ALL = "*"
+
 
 def fingerprint(definition: Definition) -> str:
     """Return 10 hex digits that change with the code of a run or the version of torch.
 
-    The code is that of the strategy, of the problem, of `run_batch` and of the metrics, with
-    all modules of this repository that they import, but without comments and docstrings.
+    The code is the modules of the strategy, of the problem, of `run_batch` and of the metrics,
+    with all that they use of other modules of this repository: functions, classes and constants
+    one by one, so that a new function next to them changes nothing. Comments, docstrings and
+    layout do not count.
     """
     strategy = definition.make_strategy()
     problem = definition.problem_for(0)
@@ -31,49 +34,89 @@ def fingerprint(definition: Definition) -> str:
 
 @cache
 def _digest(roots: tuple[str, ...], version: str) -> str:
-    modules: set[str] = set()
-    waiting = list(roots)
-    while waiting:
-        module = waiting.pop()
-        if module not in modules and module not in _ONLY_REFUSE:
-            modules.add(module)
-            waiting.extend(imported_modules(module))
-    text = "".join(f"# {module}\n{bare_source(path_of(module))}" for module in sorted(modules))
+    text = "".join(f"# {name}\n{source}\n" for name, source in sorted(used_code(roots)))
     return hashlib.sha256((version + text).encode()).hexdigest()[:10]
 
 
-def imported_modules(module: str) -> Iterator[str]:
-    """Yield the modules of this repository that a module imports by name."""
-    for node in ast.walk(ast.parse(path_of(module).read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            if node.module.split(".")[0] not in _PACKAGES:
+def used_code(roots: tuple[str, ...]) -> set[tuple[str, str]]:
+    """Return (module, source) of each statement that some modules consist of or use."""
+    found: set[tuple[str, str]] = set()
+    waiting = [(module, _ALL) for module in roots]
+    seen = set(waiting)
+    while waiting:
+        module, name = waiting.pop()
+        if module in _ONLY_REFUSE:
+            continue
+        for statement in _statements(module):
+            defined = _defined_by(statement)
+            if name != _ALL and defined and name not in defined:
                 continue
-            submodules = [f"{node.module}.{alias.name}" for alias in node.names]
-            found = [name for name in submodules if path_of(name).exists()]
-            yield from found
-            if len(found) < len(submodules):
-                yield node.module
-        elif isinstance(node, ast.Import):
-            names = (alias.name for alias in node.names)
-            yield from (name for name in names if name.split(".")[0] in _PACKAGES)
+            if isinstance(statement, ast.Import | ast.ImportFrom):
+                uses = _imports(statement, only=None if name == _ALL else name)
+            else:
+                found.add((module, ast.unparse(statement)))
+                nodes = list(ast.walk(statement))
+                imports = [n for n in nodes if isinstance(n, ast.Import | ast.ImportFrom)]
+                uses = {(module, node.id) for node in nodes if isinstance(node, ast.Name)}
+                uses = uses.union(*map(_imports, imports))
+            waiting.extend(uses - seen)
+            seen |= uses
+    return found
 
 
-def path_of(module: str) -> Path:
-    """Return the file of a module or, for a package, of its `__init__`."""
-    path = ROOT.joinpath(*module.split("."))
-    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-
-
-def bare_source(path: Path) -> str:
-    """Return a module's source without comments, docstrings and layout."""
-    tree = ast.parse(path.read_text())
+@cache
+def _statements(module: str) -> list[ast.stmt]:
+    """Return the top-level statements of a module, without docstrings anywhere."""
+    path = path_of(module)
+    tree = ast.parse(path.read_text()) if path.exists() else ast.Module(body=[], type_ignores=[])
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list):
             # A string as a statement does nothing: docstrings, and those below fields.
             kept = [statement for statement in body if not _is_text(statement)]
             node.body = kept or [ast.Pass()]  # type: ignore[attr-defined]
-    return ast.unparse(tree) + "\n"
+    return tree.body
+
+
+def _defined_by(statement: ast.stmt) -> set[str]:
+    """Return the names that a statement gives to its module; none for one that only acts."""
+    match statement:
+        case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+            return {name}
+        case ast.Import(names=names) | ast.ImportFrom(names=names):
+            return {(alias.asname or alias.name).split(".")[0] for alias in names}
+        case ast.Assign(targets=targets):
+            nodes = [node for target in targets for node in ast.walk(target)]
+            return {node.id for node in nodes if isinstance(node, ast.Name)}
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            return {name}
+    return set()
+
+
+def _imports(
+    statement: ast.Import | ast.ImportFrom, only: str | None = None
+) -> set[tuple[str, str]]:
+    """Return what a statement imports from this repository, as (module, name)."""
+    uses = set()
+    for alias in statement.names:
+        if only is not None and only != (alias.asname or alias.name).split(".")[0]:
+            continue
+        source = statement.module if isinstance(statement, ast.ImportFrom) else alias.name
+        if source is None or source.split(".")[0] not in _PACKAGES:
+            continue
+        if isinstance(statement, ast.Import):
+            uses.add((source, _ALL))
+        elif path_of(f"{source}.{alias.name}").exists():
+            uses.add((f"{source}.{alias.name}", _ALL))
+        else:
+            uses.add((source, alias.name))
+    return uses
+
+
+def path_of(module: str) -> Path:
+    """Return the file of a module or, for a package, of its `__init__`."""
+    path = ROOT.joinpath(*module.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
 def _is_text(node: ast.stmt) -> bool:

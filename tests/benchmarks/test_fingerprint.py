@@ -3,13 +3,15 @@ import textwrap
 import pytest
 
 from benchmarks import fingerprint as module
-from benchmarks.fingerprint import bare_source, fingerprint, imported_modules
+from benchmarks.fingerprint import fingerprint, used_code
 from benchmarks.suites import Definition
 
-SOURCE = '''
+ONE = '''
     """A module."""
 
-    from pack.other import thing  # why
+    from pack import whole
+    from pack.other import thing as renamed  # why
+    from collections import abc
 
 
     class Config:
@@ -22,72 +24,133 @@ SOURCE = '''
     def add(a, b):
         """Add."""
         # both
-        return a + b + thing(Config.size)
+        from pack.late import later
+
+        return a + b + renamed(Config.size) + whole.part() + later()
 '''
+
+OTHER = """
+    LIMIT, UNUSED = 3, 4
+    CAP: int = 5
+    NOBODY = 6
+
+
+    def thing(x):
+        return min(x, LIMIT, helper(x))
+
+
+    def helper(x):
+        return CAP
+
+
+    def stranger(x):
+        return NOBODY
+"""
 
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """A package of two modules, as if it were this repository."""
+    """A package, as if it were this repository."""
     monkeypatch.setattr(module, "ROOT", tmp_path)
     monkeypatch.setattr(module, "_PACKAGES", ("pack",))
     folder = tmp_path / "pack"
     folder.mkdir()
-    (folder / "__init__.py").write_text("from pack.unused import nothing\n")
-    (folder / "one.py").write_text(textwrap.dedent(SOURCE))
-    (folder / "other.py").write_text("def thing(x):\n    return x\n")
-    (folder / "unused.py").write_text("nothing = 0\n")
+    for name, text in {
+        "__init__": "from pack.unused import nothing\n",
+        "one": textwrap.dedent(ONE),
+        "other": textwrap.dedent(OTHER),
+        "unused": "nothing = 0\n",
+        "whole": "def part():\n    return 1\n",
+        "late": "def later():\n    return 2\n",
+    }.items():
+        (folder / f"{name}.py").write_text(text)
     yield folder
+    forget()
+
+
+def forget():
     module._digest.cache_clear()
+    module._statements.cache_clear()
 
 
 def digest(version="2.13.0"):
-    module._digest.cache_clear()
+    forget()
     return module._digest(("pack.one",), version)
 
 
-def test_comments_docstrings_and_layout_do_not_count(package):
+def change(folder, name, old, new):
+    path = folder / f"{name}.py"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("# why", "# other reasons"), ('"""Add."""', '"""Sum."""'), ('"""A field."""', '"""F."""'),
+        ('"""A module."""', '"""M."""'), ("\n\n\n", "\n\n\n\n"), ("# both", ""),
+    ],
+)  # fmt: skip
+def test_comments_docstrings_and_layout_do_not_count(package, old, new):
     before = digest()
-    text = (package / "one.py").read_text()
-    for old, new in (
-        ("# why", "# other reasons"),
-        ('"""Add."""', '"""Sum."""'),
-        ("\n\n", "\n\n\n"),
-    ):
-        (package / "one.py").write_text(text.replace(old, new))
-        assert digest() == before
-    assert '"""' not in bare_source(package / "one.py")
+    change(package, "one", old, new)
+    assert digest() == before
 
 
 @pytest.mark.parametrize(
     ("name", "old", "new"),
-    [("one", "a + b", "a - b"), ("one", "= 3", "= 4"), ("other", "return x", "return -x")],
+    [
+        ("one", "a + b", "a - b"),
+        ("one", "size: int = 3", "size: int = 4"),
+        ("other", "return min(", "return max("),
+        ("other", "return CAP", "return -CAP"),  # used by what is used
+        ("other", "LIMIT, UNUSED = 3", "LIMIT, UNUSED = 2"),
+        ("other", "CAP: int = 5", "CAP: int = 4"),
+        ("whole", "return 1", "return 3"),
+        ("late", "return 2", "return 3"),
+    ],
 )
-def test_code_counts_also_of_imported_modules(package, name, old, new):
+def test_code_counts_with_all_that_it_uses(package, name, old, new):
     before = digest()
-    path = package / f"{name}.py"
-    path.write_text(path.read_text().replace(old, new))
+    change(package, name, old, new)
     assert digest() != before
 
 
-def test_other_modules_do_not_count(package):
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("unused", "= 0", "= 1"),
+        ("other", "return NOBODY", "return 0"),
+        ("other", "NOBODY = 6", "NOBODY = 7"),
+        ("other", "def stranger", "def newcomer(x):\n    return x\n\n\ndef stranger"),
+    ],
+)
+def test_what_is_not_used_does_not_count(package, name, old, new):
     before = digest()
-    (package / "unused.py").write_text("nothing = 1\n")
+    change(package, name, old, new)
     assert digest() == before
+
+
+def test_statements_that_only_act_count(package):
+    before = digest()
+    change(package, "other", "def stranger", "helper(1)\n\n\ndef stranger")
+    assert digest() != before
 
 
 def test_version_of_torch_counts(package):
     assert digest("2.13.0") != digest("2.11.0")
 
 
-def test_imports_are_found_in_all_their_forms(package):
-    (package / "forms.py").write_text(
-        "import torch, pack.one\n"
-        "from pack import other, nothing\n"
-        "from collections import abc\n"
-        "def f():\n    from pack.unused import nothing\n"
-    )
-    assert set(imported_modules("pack.forms")) == {"pack.one", "pack.other", "pack", "pack.unused"}
+def test_what_a_run_uses_is_found():
+    code = used_code(("tcsaea_torch.strategies.tc_saea", "benchmarks.run_batch"))
+    modules = {name for name, _ in code}
+    for name in ("models.fitting", "models.likelihood", "evolution.rvea", "kernels", "rng", "rows"):
+        assert f"tcsaea_torch.{name}" in modules
+    sources = [source for name, source in code if name == "tcsaea_torch.kernels"]
+    assert any("def power_exponential" in source for source in sources)
+    # The kernel for GPyTorch plays no part in a run.
+    assert not any("class PowerExponentialKernel" in source for source in sources)
 
 
 def test_every_definition_has_a_fingerprint_of_its_strategy_and_problem():
