@@ -1,12 +1,18 @@
 """What every strategy must do. A strategy that is not in this suite fails the last test."""
 
-from dataclasses import replace
+import copy
+from dataclasses import FrozenInstanceError, replace
+from pickle import dumps, loads
+from typing import Any
 
 import pytest
 import torch
 
 from benchmarks.run_batch import initial_view, run_batch, tell_all
-from tcsaea_torch import strategies
+from tcsaea_torch import Optimizer, strategies
+from tcsaea_torch.evolution import RVEAConfig
+from tcsaea_torch.models.fitting import FitConfig
+from tcsaea_torch.models.optimise import BFGSOptions
 from tests.strategies.runs import Toy, steps_of
 
 NAMES = ["random", "nt-saea", "ns-saea", "tc-saea", "tc-saea-p", "tc-saea-released"]
@@ -145,6 +151,95 @@ def test_float32(strategy):
     result = run_batch(Toy(d=3), strategy, [0], n_slow=N_SLOW, n_init=N_INIT, dtype=torch.float32)
     assert result.archive.X.dtype == torch.float32
     assert result.used[0, 1] == N_SLOW
+
+
+@pytest.fixture(params=NAMES)
+def quick(request):
+    """A strategy whose search is short, for tests of the protocol."""
+    if request.param == "random":
+        return strategies.get(request.param)
+    fit = FitConfig(
+        input_scaling="standardize", starts=(2.0,), options=BFGSOptions(max_evaluations=4)
+    )
+    search = RVEAConfig(n_generations=2)
+    return strategies.get(request.param, search=search, n_ref_vectors=12, kriging=fit)
+
+
+def test_a_configuration_is_frozen_named_and_can_be_copied():
+    for name in NAMES:
+        strategy: Any = strategies.get(name)
+        assert strategy.name == name
+        assert isinstance(strategy, strategies.Strategy)
+        with pytest.raises(FrozenInstanceError):
+            strategy.name = "other"
+        for other in (strategies.get(name), copy.deepcopy(strategy), loads(dumps(strategy))):
+            assert other == strategy
+
+
+def tensors_of(value):
+    """Return all tensors of a view, by name, the archive's too."""
+    found = {k: v for k, v in vars(value).items() if isinstance(v, torch.Tensor)}
+    return found | {f"archive.{k}": v for k, v in vars(value.archive).items()}
+
+
+def test_what_it_is_shown_is_not_changed(quick):
+    for run, _, _ in steps_of(Toy(d=3), quick, [0, 1], n_slow=14, n_init=N_INIT):
+        shown = {k: v.clone() for k, v in tensors_of(run).items()}
+        state = quick.init(run)
+        quick.propose(state, run)
+        assert all(torch.equal(v, shown[k]) for k, v in tensors_of(run).items())
+
+
+def test_asked_before_values_came_it_names_them_or_needs_none(quick):
+    """After each step all its values are outstanding: nothing is proposed that needs them."""
+    problem = Toy(tau=5)
+    for run, proposal, after in steps_of(problem, quick, [0], n_slow=14, n_init=N_INIT):
+        told = tell_all(problem, run, proposal.X, proposal.evaluation_mask)
+        new = torch.zeros_like(told.archive.observed)
+        new[:, len(run.archive) :] = proposal.evaluation_mask
+        archive = replace(
+            told.archive,
+            observed=told.archive.observed & ~new,
+            Y=torch.where(new, 0.0, told.archive.Y),
+        )
+        waiting = replace(told, archive=archive, pending=new)
+        early, _ = quick.propose(after, waiting)
+        if early.waits_for is None:  # no need of values, or nothing left to do
+            assert quick.name == "random" or not early.evaluation_mask.any()
+            continue
+        assert not early.evaluation_mask.any()
+        assert early.waits_for.any()
+        assert not (early.waits_for & ~new).any()
+
+
+@pytest.mark.parametrize("tau", [1, 2.5])
+@pytest.mark.parametrize("d", [1, 2, 30])
+def test_runs_through_the_optimizer_with_failures(quick, tau, d):
+    """Every fourth value fails: budgets are exact, points new, inside and known by both ids."""
+    problem = Toy(d=d, tau=tau)
+    optimizer = Optimizer(problem, n_slow=13, n_init=6, strategy=quick, seed=-3)
+    while evaluations := optimizer.ask():
+        for e in evaluations:
+            assert ((e.x >= 0) & (e.x <= 1)).all()
+            if e.id % 4 == 3:
+                optimizer.fail(e.id, "diverged")
+            else:
+                f = problem.function_of(e.objective)
+                optimizer.tell(e.id, f(torch.from_numpy(e.x).unsqueeze(0)))
+    assert optimizer.is_done
+    n_fast, n_slow = optimizer.n_used
+    assert n_slow == 13
+    assert 13 <= n_fast <= int(tau * 13)
+    X = optimizer.result().all_X
+    assert len(X.unique(dim=0)) == len(X)
+
+
+@pytest.mark.parametrize(("n_slow", "n_init"), [(1, 1), (2, 1), (2, 2), (4, 3)])
+def test_the_smallest_budgets(quick, n_slow, n_init):
+    result = run_batch(Toy(tau=5), quick, [0], n_slow=n_slow, n_init=n_init)
+    assert result.used[0, 1] == n_slow
+    assert n_slow <= result.used[0, 0] <= 5 * n_slow
+    assert result.archive.X.isfinite().all()
 
 
 def test_every_registered_strategy_is_in_this_suite():
