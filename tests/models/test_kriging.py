@@ -12,9 +12,11 @@ import torch
 from botorch.acquisition import LogExpectedImprovement
 from botorch.optim import optimize_acqf
 from gpytorch.mlls import ExactMarginalLogLikelihood
+from linear_operator import to_linear_operator
 
 from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.models import FitConfig, Hyperparameters, KrigingGP, fit_kriging
+from tcsaea_torch.models.parts import ExactNormal
 from tcsaea_torch.models.surrogate import JITTERS
 from tests.conftest import load_reference
 
@@ -298,6 +300,9 @@ def test_observations_are_as_uncertain_as_the_rows_on_average(noisy):
     same(observed.mean, latent.mean, 1e-12)
     mean_noise = noise_var[noise_var < math.inf].mean()
     same(observed.variance - latent.variance, mean_noise.expand(7, 1), 1e-12)
+    noisy_call: Any = gp.likelihood(gp(Xq))
+    added = noisy_call.covariance_matrix - gp(Xq).covariance_matrix
+    same(added, mean_noise * torch.eye(7).double(), 1e-12)
 
 
 def test_as_many_points_as_rows_are_no_rows():
@@ -525,8 +530,11 @@ def test_variances_are_reported_as_they_are_however_small():
         torch.testing.assert_close(found, variance, rtol=1e-6, atol=1e-12 * sigma2_of(gp))
     X, y = training_data(25)
     gp = gp_of(X, y, theta=20.0, nugget=0.0)  # variances of 0, but for rounding
-    assert gp(X).covariance_matrix.diagonal().min() < 0.0
-    assert gp(X).variance.min() == gp.posterior(X).variance.min() == 0.0
+    variance = gp(X).covariance_matrix.diagonal()
+    assert 0.0 < variance.min() <= variance.max() < 1e-13 * sigma2_of(gp)
+    covariance = to_linear_operator(torch.diag(f64([-1e-20, 1e-20])))
+    below = ExactNormal(torch.zeros(2).double(), covariance)
+    assert below.variance.tolist() == [0.0, 1e-20]
 
 
 # --- jitter ---
