@@ -169,7 +169,7 @@ def test_a_configuration_is_frozen_named_and_can_be_copied():
     for name in NAMES:
         strategy: Any = strategies.get(name)
         assert strategy.name == name
-        assert isinstance(strategy, strategies.Strategy)
+        assert isinstance(strategies.get(name), strategies.Strategy)
         with pytest.raises(FrozenInstanceError):
             strategy.name = "other"
         for other in (strategies.get(name), copy.deepcopy(strategy), loads(dumps(strategy))):
@@ -212,9 +212,8 @@ def test_asked_before_values_came_it_names_them_or_needs_none(quick):
         assert not (early.waits_for & ~new).any()
 
 
-@pytest.mark.parametrize("tau", [1, 2.5])
-@pytest.mark.parametrize("d", [1, 2, 30])
-def test_runs_through_the_optimizer_with_failures(quick, tau, d):
+@pytest.mark.parametrize(("d", "tau"), [(1, 2.5), (2, 1), (30, 2.5)])
+def test_runs_through_the_optimizer_with_failures(quick, d, tau):
     """Every fourth value fails: budgets are exact, points new, inside and known by both ids."""
     problem = Toy(d=d, tau=tau)
     optimizer = Optimizer(problem, n_slow=13, n_init=6, strategy=quick, seed=-3)
