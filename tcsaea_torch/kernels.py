@@ -117,7 +117,7 @@ class PowerExponentialKernel(Kernel):
         theta_constraint: Interval | None = None,
         p_range: tuple[float, float] = FREE_POWER_RANGE,
         batch_shape: torch.Size | None = None,
-        active_dims: tuple[int, ...] | None = None,
+        active_dims: Sequence[int] | None = None,
     ) -> None:
         if ard_num_dims is not None:
             ard_num_dims = check_int("ard_num_dims", ard_num_dims, minimum=1)

@@ -1,7 +1,8 @@
 """Kriging surrogates: fit, predict, and use in GPyTorch and BoTorch."""
 
 from tcsaea_torch.models.fitting import FitConfig
-from tcsaea_torch.models.kriging import KrigingGP, fit_kriging
+from tcsaea_torch.models.kriging import KrigingGP
+from tcsaea_torch.models.kriging_fit import fit_kriging
 from tcsaea_torch.models.surrogate import Hyperparameters, Surrogate
 from tcsaea_torch.models.training_set import TrainingSet
 

@@ -551,7 +551,7 @@ def test_a_jitter_that_was_needed_is_recorded_and_logged(caplog):
         gp = fit_kriging(X, y, config=FitConfig(p=1.5, nugget=0.0))
     assert gp.surrogate.jitter.item() in JITTERS
     (record,) = caplog.records
-    assert record.name == "tcsaea_torch.models.kriging"
+    assert record.name == "tcsaea_torch.models.kriging_fit"
     assert record.getMessage() == (
         f"Kriging needed a jitter of {gp.surrogate.jitter.item():g} to factorise 16 rows"
     )
