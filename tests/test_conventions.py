@@ -55,7 +55,7 @@ def quick(**changes):
 
 def opt(problem=None, **options):
     problem = toy() if problem is None else problem
-    return tc.Optimizer(problem, **{"n_slow": 16, "n_init": 6, "strategy": quick(), **options})
+    return tc.Optimizer(problem, **{"n_slow": 12, "n_init": 6, "strategy": quick(), **options})
 
 
 def points(n, seed=0):
@@ -115,7 +115,7 @@ def test_01_objectives_with_different_numbers_of_observations(trained):
     assert trained == [{"fast": 20, "slow": 7, "co": 6}]
     assert evaluations
     tell_all(optimizer, evaluations)
-    assert len(finish(optimizer).Y) == 6 + 16
+    assert len(finish(optimizer).Y) == 6 + 12
     assert models_are_finite(optimizer)
 
 
@@ -128,7 +128,7 @@ def test_01_no_point_has_both_objectives(n_init):
     optimizer.attach(X[20:], slow=slow(X[20:]))
     assert len([e for e in optimizer.ask() if e.objective == "slow"]) == n_init
     tell_all(optimizer, optimizer.pending)
-    assert len(finish(optimizer).Y) == 16
+    assert len(finish(optimizer).Y) == 12
 
 
 @pytest.mark.parametrize("kind", ["numpy", "torch", "list", "objects", "frame", "missing"])
@@ -153,7 +153,7 @@ def test_02_not_measured_written_as_nan_or_none(kind):
     assert before.all_Y[:, 1].isnan().tolist() == np.isnan(Y[:, 1]).tolist()
     result = finish(optimizer)
     assert models_are_finite(optimizer)
-    assert len(result.Y) == 6 + 16
+    assert len(result.Y) == 6 + 12
     assert result.pareto_Y.isfinite().all()
     assert math.isfinite(result.hypervolume([9.0, 9.0]))
     archive = optimizer.archive
@@ -197,7 +197,7 @@ def test_11_hardly_any_slow_value_at_the_first_fit(n_slow_values):
     values[n_slow_values:] = NAN
     optimizer = opt(n_init=1)
     optimizer.attach(X, fast=fast(X), slow=values)
-    for _ in range(6):  # while no slow value works
+    for _ in range(3):  # while no slow value works
         evaluations = optimizer.ask()
         assert evaluations
         assert all(np.isfinite(e.x).all() and inside(e.x, optimizer) for e in evaluations)
@@ -252,9 +252,9 @@ def test_14_reversed_nan_and_infinite_bounds(low, high, message):
 def test_14_equal_bounds_fix_a_parameter(strategy):
     optimizer = opt(toy(bounds=[[0, 0, 0.5], [1, 1, 0.5]]), strategy=strategy)
     result = finish(optimizer)
-    assert len(result.X) == 16
+    assert len(result.X) == 12
     assert (result.X[:, 2] == 0.5).all()
-    assert len(result.X.unique(dim=0)) == 16
+    assert len(result.X.unique(dim=0)) == 12
 
 
 def test_15_existing_data_outside_the_box(trained):
@@ -307,7 +307,7 @@ def test_17_attached_data_from_everywhere(device):
     )):  # fmt: skip
         row = X[k : k + 1]
         optimizer.attach(kind(row), fast=kind(fast(row)), slow=kind(slow(row)))
-    assert len(finish(optimizer).X) == 5 + 16
+    assert len(finish(optimizer).X) == 5 + 12
 
 
 def test_18_memory_does_not_grow(device):
@@ -623,8 +623,8 @@ def test_more_data_at_once_than_the_initial_design():
     optimizer = opt(n_init=4)
     optimizer.attach(X, fast=fast(X), slow=slow(X))
     result = finish(optimizer)
-    assert len(result.X) == 50 + 16
-    assert result.n_slow == 16
+    assert len(result.X) == 50 + 12
+    assert result.n_slow == 12
 
 
 def test_an_objective_that_never_works_is_named_with_its_reason():
