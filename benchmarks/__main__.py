@@ -3,6 +3,7 @@
     python -m benchmarks run SUITE       make the runs that are missing; stop and go on at will
     python -m benchmarks status          what has been run, and what is missing
     python -m benchmarks tables SUITE    tables of stored runs, as Markdown and CSV
+    python -m benchmarks micro [ROW]     speed of the numeric core, against peers
 
 Rows go to benchmarks/results. SUITE-smoke is SUITE with tiny budgets.
 """
@@ -11,7 +12,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks import runner, suites, tables
+from benchmarks import micro, runner, suites, tables
+from benchmarks.micro.report import run as run_micro
+from benchmarks.micro.rows import Setting
 from benchmarks.store import Store
 from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.validation import check_device, check_int
@@ -23,9 +26,11 @@ def main(arguments: list[str] | None = None) -> int:
     """Parse the command line, do what it names and return the exit status."""
     options = _parser().parse_args(arguments)
     try:
-        for name, minimum in (("seeds", 1), ("workers", 0), ("threads", 1)):
+        for name, minimum in (("seeds", 1), ("workers", 0), ("threads", 1), ("repeats", 1)):
             if getattr(options, name, None) is not None:
                 check_int(name, getattr(options, name), minimum=minimum)
+        if options.action is _micro:
+            return _micro(options)
         chosen = [suites.get(name) for name in options.suites or suites.SUITES]
         with Store(options.results) as store:
             return options.action(store, chosen, options)
@@ -68,7 +73,21 @@ def _parser() -> argparse.ArgumentParser:
                        help="which metric (default: each)")  # fmt: skip
     table.set_defaults(action=_tables)
 
-    for command in (run, status, table):
+    rows = commands.add_parser(
+        "micro",
+        help="speed of the numeric core, against peers",
+        description=micro.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="rows:\n" + "\n".join(f"  {r.name:16} {r.what}" for r in micro.ROWS.values()),
+    )
+    rows.add_argument("rows", nargs="*", metavar="ROW", help="which rows (default: all)")
+    rows.add_argument("--repeats", type=int, default=5, help="rounds of each row (default 5)")
+    rows.add_argument("--quick", action="store_true",
+                      help="tiny sizes, to see that all works; writes NAME-quick.json")  # fmt: skip
+    rows.add_argument("--device", default="cpu", help="where to compute, such as cuda")
+    rows.set_defaults(action=_micro)
+
+    for command in (run, status, table, rows):
         command.add_argument("--results", type=Path, default=RESULTS, help="folder of the rows")
     return parser
 
@@ -106,6 +125,14 @@ def _tables(store: Store, chosen: list[suites.Suite], options: argparse.Namespac
             table = tables.make(store, suite, metric)
             print(table.markdown, end="\n\n")
             print(f"written: {', '.join(map(str, table.write(options.results / 'tables')))}\n")
+    return 0
+
+
+def _micro(options: argparse.Namespace) -> int:
+    check_device(options.device)
+    rows = [micro.get(name) for name in options.rows or micro.ROWS]
+    setting = Setting(repeats=options.repeats, quick=options.quick, device=options.device)
+    run_micro(rows, setting, options.results / "micro", report=lambda line: print(line, flush=True))
     return 0
 
 

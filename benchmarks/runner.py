@@ -1,6 +1,8 @@
 """Make the runs of a suite that are missing, in batches, in this or in other processes."""
 
 import multiprocessing
+import os
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -160,7 +162,7 @@ def _results(
         return
     context = multiprocessing.get_context("spawn")  # a forked CUDA context does not work
     pool = ProcessPoolExecutor(
-        n_workers, mp_context=context, initializer=torch.set_num_threads, initargs=(n_threads,)
+        n_workers, mp_context=context, initializer=_begin_worker, initargs=(n_threads,)
     )
     try:
         running: dict[Future[list[Row]], Task] = {pool.submit(make, task): task for task in tasks}
@@ -171,3 +173,16 @@ def _results(
                 yield running.pop(future), future.result() if error is None else error
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _begin_worker(n_threads: int) -> None:
+    """Set the threads of a worker, and let it end with its parent, however that is killed."""
+    torch.set_num_threads(n_threads)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def follow() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()

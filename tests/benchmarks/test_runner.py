@@ -101,8 +101,9 @@ def test_rows_are_exported_at_intervals(tmp_path, monkeypatch):
         assert exports == [2, 4, 5, 6, 6]
 
 
-def start(folder):
+def start(folder, *options):
     command = [sys.executable, "-m", "benchmarks", "run", "mixed-smoke", "--results", str(folder)]
+    command += options
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
 
@@ -121,6 +122,25 @@ def test_a_killed_process_loses_at_most_the_batch_under_way(tmp_path):
     with Store(tmp_path) as store, Store(tmp_path / "fresh") as fresh:
         complete(fresh, suite, n=2)
         assert all_rows(store, suite) == all_rows(fresh, suite)
+
+
+def children_of(pid):
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks into /proc")
+def test_workers_end_with_their_parent(tmp_path):
+    with start(tmp_path, "--workers", "1") as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        workers = children_of(process.pid)
+        assert workers
+        os.kill(process.pid, signal.SIGKILL)
+    for _ in range(100):
+        if not any(Path(f"/proc/{pid}").exists() for pid in workers):
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"still running: {workers}")
 
 
 def test_the_commands(tmp_path, capsys):
