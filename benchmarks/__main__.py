@@ -13,8 +13,6 @@ import sys
 from pathlib import Path
 
 from benchmarks import micro, runner, suites, tables
-from benchmarks.micro.report import run as run_micro
-from benchmarks.micro.rows import Setting
 from benchmarks.store import Store
 from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.validation import check_device, check_int
@@ -78,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
         help="speed of the numeric core, against peers",
         description=micro.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="rows:\n" + "\n".join(f"  {r.name:16} {r.what}" for r in micro.ROWS.values()),
+        epilog="rows:\n" + "\n".join(f"  {r.name:18} {r.what}" for r in micro.ROWS.values()),
     )
     rows.add_argument("rows", nargs="*", metavar="ROW", help="which rows (default: all)")
     rows.add_argument("--repeats", type=int, default=5, help="rounds of each row (default 5)")
@@ -131,8 +129,9 @@ def _tables(store: Store, chosen: list[suites.Suite], options: argparse.Namespac
 def _micro(options: argparse.Namespace) -> int:
     check_device(options.device)
     rows = [micro.get(name) for name in options.rows or micro.ROWS]
-    setting = Setting(repeats=options.repeats, quick=options.quick, device=options.device)
-    run_micro(rows, setting, options.results / "micro", report=lambda line: print(line, flush=True))
+    setting = micro.Setting(repeats=options.repeats, quick=options.quick, device=options.device)
+    folder = options.results / "micro"
+    micro.run(rows, setting, folder, report=lambda line: print(line, flush=True))
     return 0
 
 

@@ -7,8 +7,11 @@ pymoo and EvoX are enough for all targets (smt is the one that brings many packa
 """
 
 from benchmarks.micro import fits, growth, likelihood, prediction, runs, search
-from benchmarks.micro.rows import Row
+from benchmarks.micro.report import run
+from benchmarks.micro.rows import Row, Setting
 from tcsaea_torch.validation import check_choice
+
+__all__ = ["ROWS", "Row", "Setting", "get", "run"]
 
 ROWS: dict[str, Row] = {
     row.name: row

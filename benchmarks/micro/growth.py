@@ -4,7 +4,7 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.micro import data
@@ -43,10 +43,8 @@ def measure_growth(setting: Setting) -> Measured:
     times: dict[str, dict[str, tuple[float, ...]]] = {}
     for axis, sizes in series.items():
         for kind in ("likelihood", "fit"):
-            works = {}
-            for n, d in sizes:
-                make = _likelihood if kind == "likelihood" else _fit
-                works[f"n={n}, d={d}"] = make(n, d, setting.device)
+            make = _likelihood if kind == "likelihood" else _fit
+            works = {f"n={n}, d={d}": make(n, d, setting.device) for n, d in sizes}
             rounds = paired(
                 works,
                 setting.repeats,
@@ -65,13 +63,13 @@ def measure_growth(setting: Setting) -> Measured:
     )  # fmt: skip
 
 
-def _likelihood(n: int, d: int, device: str):
+def _likelihood(n: int, d: int, device: str) -> Callable[[], object]:
     training = standardised("dtlz2", n, d, device)
     log_theta = typical_log_theta(training)
     return lambda: negative_log_likelihood(training, log_theta, None, None, 1e-10)
 
 
-def _fit(n: int, d: int, device: str):
+def _fit(n: int, d: int, device: str) -> Callable[[], object]:
     X = data.design(n, d, device)
     y = data.slow_values("dtlz2", X)
     return lambda: fit_kriging(X, y)
@@ -83,7 +81,9 @@ def measure_memory(setting: Setting) -> Measured:
     command = [sys.executable, "-m", "benchmarks.micro.memory", str(n), str(d), setting.device]
     peaks = []
     for _ in range(setting.repeats):
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(command[1:])} failed:\n{done.stderr}")
         peaks.append(json.loads(done.stdout)["bytes"] / (8 * n * n))
     return Measured(raw={"peak": tuple(peaks)}, sizes={"n": n, "d": d}, seeds=(data.SEED,))
 

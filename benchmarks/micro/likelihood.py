@@ -65,7 +65,6 @@ def measure(setting: Setting, problem: str, n: int, d: int) -> Measured:
     )
     return Measured(
         raw=rounds.seconds, sizes={"n": n, "d": d, "p": 2.0}, seeds=(data.SEED,),
-        notes=rounds.failures,
     )  # fmt: skip
 
 

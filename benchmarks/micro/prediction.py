@@ -47,7 +47,6 @@ def measure(setting: Setting) -> Measured:
     )
     return Measured(
         raw=rounds.seconds, sizes={"n": n, "q": q, "d": d}, seeds=(data.SEED,),
-        notes=rounds.failures,
     )  # fmt: skip
 
 

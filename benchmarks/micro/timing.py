@@ -5,7 +5,7 @@ import importlib.util
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -46,18 +46,20 @@ def paired(
     works: Mapping[str, Callable[[], Any]],
     repeats: int,
     *,
+    optional: Collection[str] = (),
     min_seconds: float = 0.0,
     synchronise: Callable[[], None] = lambda: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Rounds:
     """Time rivals in rounds: each round calls all of them, every other one in reverse order.
 
-    One call of each comes first and does not count. A rival that raises there is left out:
-    a peer that does not work here must not cost the other numbers.
+    One call of each comes first and does not count.
 
     Args:
-        works: What is timed, by name; the first one is ours, and may not fail.
+        works: What is timed, by name.
         repeats: Number of rounds.
+        optional: Names that are left out if their first call raises: a peer that does not
+            work here must not cost the other numbers.
         min_seconds: Short work is called so often in a round that it takes about this long.
         synchronise: Waits for the device.
         clock: Seconds since whenever.
@@ -74,16 +76,16 @@ def paired(
     n_calls: dict[str, int] = {}
     results: dict[str, Any] = {}
     failures: dict[str, str] = {}
-    for i, (name, work) in enumerate(works.items()):
+    for name, work in works.items():
         try:
             taken, results[name] = seconds_of(work, 1)
             if taken < min_seconds:  # the first call also loads and allocates: look again
                 taken, _ = seconds_of(work, 1)
             n_calls[name] = max(1, math.ceil(min_seconds / max(taken, 1e-9)))
         except Exception as error:
-            if i == 0:
+            if name not in optional:
                 raise
-            failures[name] = f"{type(error).__name__}: {str(error).splitlines()[:1]}"
+            failures[name] = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
     order = list(n_calls)
     seconds: dict[str, list[float]] = {name: [] for name in order}
     for i in range(repeats):
