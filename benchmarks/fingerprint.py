@@ -23,7 +23,7 @@ def fingerprint(definition: Definition) -> str:
     The code is the modules of the strategy, of the problem, of `run_batch` and of the metrics,
     with all that they use of other modules of this repository: functions, classes and constants
     one by one, so that a new function next to them changes nothing. Comments, docstrings and
-    layout do not count.
+    layout do not count, nor what can only refuse a configuration.
     """
     strategy = definition.make_strategy()
     problem = definition.problem_for(0)
@@ -66,14 +66,13 @@ def used_code(roots: tuple[str, ...]) -> set[tuple[str, str]]:
 
 @cache
 def _statements(module: str) -> list[ast.stmt]:
-    """Return the top-level statements of a module, without docstrings anywhere."""
+    """Return the top-level statements of a module, without what changes no result."""
     path = path_of(module)
     tree = ast.parse(path.read_text()) if path.exists() else ast.Module(body=[], type_ignores=[])
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list):
-            # A string as a statement does nothing: docstrings, and those below fields.
-            kept = [statement for statement in body if not _is_text(statement)]
+            kept = [item for item in body if not _is_text(item) and not _only_refuses(item)]
             node.body = kept or [ast.Pass()]  # type: ignore[attr-defined]
     return tree.body
 
@@ -119,7 +118,19 @@ def path_of(module: str) -> Path:
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
+def _only_refuses(node: ast.stmt) -> bool:
+    """Say whether this is a `__post_init__` that sets nothing: all it can do is raise."""
+    if not isinstance(node, ast.FunctionDef) or node.name != "__post_init__":
+        return False
+    calls = [n.func for n in ast.walk(node) if isinstance(n, ast.Call)]
+    called = {getattr(f, "id", None) or getattr(f, "attr", None) for f in calls}
+    stores = (n for n in ast.walk(node) if isinstance(n, ast.Attribute | ast.Subscript))
+    is_stored = any(not isinstance(n.ctx, ast.Load) for n in stores)
+    return not is_stored and called.isdisjoint({"__setattr__", "setattr", "keep_checked"})
+
+
 def _is_text(node: ast.stmt) -> bool:
+    """Say whether this is a string alone: a docstring, or one below a field."""
     return (
         isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Constant)

@@ -3,10 +3,12 @@
 from tcsaea_torch.models.fitting import FitConfig
 from tcsaea_torch.models.kriging import KrigingGP
 from tcsaea_torch.models.kriging_fit import fit_kriging
+from tcsaea_torch.models.optimise import BFGSOptions
 from tcsaea_torch.models.surrogate import Hyperparameters, Surrogate
 from tcsaea_torch.models.training_set import TrainingSet
 
 __all__ = [
+    "BFGSOptions",
     "FitConfig",
     "Hyperparameters",
     "KrigingGP",

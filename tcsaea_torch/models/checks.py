@@ -8,7 +8,7 @@ from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.models.surrogate import Hyperparameters
 from tcsaea_torch.models.training_set import TrainingSet
 from tcsaea_torch.types import Tensor
-from tcsaea_torch.validation import describe
+from tcsaea_torch.validation import check_instance, describe
 
 
 def check_training_data(X: Any, y: Any, noise_var: Any) -> TrainingSet:
@@ -42,16 +42,10 @@ def check_training_data(X: Any, y: Any, noise_var: Any) -> TrainingSet:
                 f"{name} must have X's dtype and device ({X.dtype}, {X.device}), "
                 f"got {value.dtype}, {value.device}"
             )
-    if noise_var.isnan().any() or (noise_var < 0).any():
-        raise InvalidInputError("noise_var must be >= 0 (inf for rows that do not exist)")
+    _check_noise("noise_var", noise_var)
     live = noise_var < torch.inf
-    for name, value in (("X", X), ("y", y.unsqueeze(-1))):
-        bad = (~value.isfinite() & live.unsqueeze(-1)).nonzero()
-        if len(bad):
-            place = tuple(int(i) for i in bad[0])
-            raise InvalidInputError(
-                f"{name} must be finite, got {value[place].item()} at index {place[: X.ndim]}"
-            )
+    _check_finite("X", X, live.unsqueeze(-1))
+    _check_finite("y", y, live)
     keep = live.unsqueeze(-1)
     return TrainingSet(
         X=torch.where(keep, X, 0.0).detach(),
@@ -74,6 +68,7 @@ def check_hyperparameters(
     Raises:
         InvalidInputError: Naming the field, what was expected and what came.
     """
+    check_instance(name, value, Hyperparameters)
     batch, d = tuple(train.y.shape[:-1]), train.X.shape[-1]
     expected = {"theta": (*batch, d), "p": (*batch, d), "variance": batch}
     highest = {"theta": torch.inf, "p": 2.0, "variance": torch.inf}
@@ -141,13 +136,10 @@ def check_new_rows(
             f"{', '.join(map(str, shapes))} and {tuple(noise_var.shape[:-1])}"
         ) from error
     noise_var = noise_var.expand(*noise_var.shape[:-1], q)
-    if bool((noise_var.isnan() | (noise_var < 0)).any()):
-        raise InvalidInputError("noise must be >= 0 (inf for rows that do not exist)")
+    _check_noise("noise", noise_var)
     live = noise_var < torch.inf
-    if bool((~X.isfinite().all(dim=-1) & live).any()):
-        raise InvalidInputError("X must be finite")
-    if bool((~y.isfinite() & live).any()):
-        raise InvalidInputError("Y must be finite")
+    _check_finite("X", X, live.unsqueeze(-1))
+    _check_finite("Y", y, live)
     return torch.where(live.unsqueeze(-1), X, 0.0), torch.where(live, y, 0.0), noise_var
 
 
@@ -166,9 +158,28 @@ def check_observation_noise(noise: Tensor, shape: torch.Size) -> Tensor:
             f"observation_noise must have shape {(*shape, 1)} or one that broadcasts to it, "
             f"got {describe(noise)}"
         ) from error
-    if not bool((noise >= 0).all()):
-        raise InvalidInputError("observation_noise must be >= 0")
+    _refuse_first("observation_noise", ">= 0", noise, ~(noise >= 0))
     return result
+
+
+def _check_noise(name: str, noise_var: Tensor) -> None:
+    _refuse_first(name, ">= 0 (inf for rows that do not exist)", noise_var, ~(noise_var >= 0))
+
+
+def _check_finite(name: str, value: Tensor, live: Tensor) -> None:
+    """Refuse values that are not finite in rows that exist."""
+    _refuse_first(name, "finite", value, ~value.isfinite() & live)
+
+
+def _refuse_first(name: str, expected: str, value: Tensor, bad: Tensor) -> None:
+    """Refuse the first bad entry, if there is one, and say where it is."""
+    value, bad = torch.broadcast_tensors(value, bad)
+    places = bad.nonzero()
+    if len(places):
+        place = tuple(int(i) for i in places[0])
+        raise InvalidInputError(
+            f"{name} must be {expected}, got {value[place].item()} at index {place}"
+        )
 
 
 def check_outputs(name: str, indices: Any) -> None:

@@ -22,7 +22,14 @@ from tcsaea_torch.models.surrogate import (
 )
 from tcsaea_torch.models.training_set import TrainingSet
 from tcsaea_torch.types import Bool, Tensor
-from tcsaea_torch.validation import check_choice, check_int, check_real
+from tcsaea_torch.validation import (
+    check_choice,
+    check_instance,
+    check_int,
+    check_pair,
+    check_real,
+    check_sequence,
+)
 
 _MEAN_SQUARE_DISTANCE = {"unit": 1 / 6, "standardize": 2.0}
 """Mean of (x_k - x'_k)^2 for uniform inputs, in scaled units."""
@@ -56,12 +63,13 @@ class FitConfig:
     def __post_init__(self) -> None:
         check_power_mode(self.p, d=1)
         check_choice("input_scaling", self.input_scaling, ("unit", "standardize"))
-        low, high = self.theta_range
-        check_real("theta_range", low, minimum=0.0, exclusive=True)
+        low, high = check_pair("theta_range", self.theta_range)
+        low = check_real("theta_range", low, minimum=0.0, exclusive=True)
         check_real("theta_range", high, minimum=low)
-        check_int("len(starts)", len(self.starts), minimum=1)
+        check_sequence("starts", self.starts)
         for start in self.starts:
             check_real("starts", start, minimum=0.0, exclusive=True)
+        check_instance("options", self.options, BFGSOptions)
         if self.nugget is not None:
             check_real("nugget", self.nugget, minimum=0.0)
 

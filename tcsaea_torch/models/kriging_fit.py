@@ -15,7 +15,7 @@ from tcsaea_torch.models.surrogate import Hyperparameters, InputScaling, Trend, 
 from tcsaea_torch.models.training_set import merge_duplicates
 from tcsaea_torch.models.transforms import transform_rows
 from tcsaea_torch.types import Tensor
-from tcsaea_torch.validation import check_choice, check_int
+from tcsaea_torch.validation import check_choice, check_instance, check_int
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +70,7 @@ def fit_kriging(
     if config is None:
         starts = isotropic_starts(check_int("n_starts", n_starts, minimum=1))
         config = FitConfig(p=p, input_scaling=input_scaling, starts=starts)
+    check_instance("config", config, FitConfig)
     is_linear = torch.full(train.y.shape[:-1], trend == "linear", device=train.X.device)
     data, scaling = scale(train, trend=is_linear, input_scaling=config.input_scaling)
     batch = train.X.shape[:-2]

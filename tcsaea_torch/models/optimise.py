@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import torch
 
 from tcsaea_torch.types import Float, Int, Tensor
+from tcsaea_torch.validation import check_int, check_real
 
 _ARMIJO = 1e-4
 _MAX_SHRINKS = 25
@@ -29,7 +30,11 @@ Objective = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True, kw_only=True)
 class BFGSOptions:
-    """When to stop, and how far one step may go."""
+    """When to stop, and how far one step may go.
+
+    Raises:
+        InvalidInputError: If a value is out of range.
+    """
 
     max_evaluations: int = 150
     """Evaluations of each problem, at most."""
@@ -41,6 +46,13 @@ class BFGSOptions:
     """Largest change of a variable in one step."""
     check_every: int = 4
     """Passes between looks at who has finished: each look waits for the device."""
+
+    def __post_init__(self) -> None:
+        check_int("max_evaluations", self.max_evaluations, minimum=1)
+        check_real("gradient_tolerance", self.gradient_tolerance, minimum=0.0)
+        check_real("value_tolerance", self.value_tolerance, minimum=0.0)
+        check_real("max_step", self.max_step, minimum=0.0, exclusive=True)
+        check_int("check_every", self.check_every, minimum=1)
 
 
 def minimise_in_box(

@@ -138,6 +138,35 @@ def test_statements_that_only_act_count(package):
     assert digest() != before
 
 
+@pytest.mark.parametrize(
+    ("body", "counts"),
+    [
+        ("check(self.size)", False),
+        ("low, high = self.size, 4\n        assert low < high", False),
+        ("object.__setattr__(self, 'size', 4)", True),
+        ("keep_checked(self, check, 'size')", True),
+        ("self.size = 4", True),
+        ("self.size += 4", True),
+        ("self.__dict__['size'] = 4", True),
+    ],
+)
+def test_a_check_of_a_configuration_counts_if_it_may_set_something(package, body, counts):
+    before = digest()
+    change(
+        package,
+        "one",
+        "    size: int = 3\n",
+        f"""
+    size: int = 3
+
+    def __post_init__(self):
+        {body}
+
+""",
+    )
+    assert (digest() != before) == counts
+
+
 def test_version_of_torch_counts(package):
     assert digest("2.13.0") != digest("2.11.0")
 

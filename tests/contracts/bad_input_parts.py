@@ -8,7 +8,7 @@ import tcsaea_torch as tc
 from tcsaea_torch.acquisition import AAFNormalizer, AdaptiveAcquisition
 from tcsaea_torch.evolution import Draws, RVEAConfig, Variation, rvea, simplex_lattice
 from tcsaea_torch.kernels import PowerExponentialKernel
-from tcsaea_torch.models import FitConfig, Hyperparameters, KrigingGP, fit_kriging
+from tcsaea_torch.models import BFGSOptions, FitConfig, Hyperparameters, KrigingGP, fit_kriging
 from tests.contracts.bad_input import (
     INF,
     NAN,
@@ -187,6 +187,7 @@ callee(
     "KrigingGP", KrigingGP, lambda: {"X": X, "y": Y1, "hyperparameters": THETA}, exempt=TRANSFORMS
 )
 callee("FitConfig", FitConfig, dict)
+callee("BFGSOptions", BFGSOptions, dict)
 floats = "a tensor *batch x n x d of floats"
 bad(MODELS, "X", [
     ("list", X.tolist(), floats, "got"),
@@ -250,7 +251,12 @@ bad("FitConfig", "starts", [
     ("zero", (0.0,), "> 0", "0.0"), ("texts", ("1",), "a finite real number", "'1'"),
     ("inf", (INF,), "a finite real number", "inf"),
 ])  # fmt: skip
-bad("FitConfig", "options", objects("BFGSOptions"))
+bad("FitConfig", "options", objects("a BFGSOptions"))
+for name in ("max_evaluations", "check_every"):
+    bad("BFGSOptions", name, integers(1))
+for name in ("gradient_tolerance", "value_tolerance"):
+    bad("BFGSOptions", name, reals(0))
+bad("BFGSOptions", "max_step", reals(0, exclusive=True))
 
 # ---------------------------------------------------------------- acquisition
 

@@ -17,18 +17,6 @@ from tests.contracts.bad_input import CALLEES, says
 
 ROWS = [row for callee in CALLEES.values() for row in callee.rows]
 
-NOT_REFUSED_WELL = (
-    "fit_kriging-noise_var-nan", "fit_kriging-noise_var-neg", "fit_kriging-config-",
-    "fit_kriging-init-text", "fit_kriging-init-number", "fit_kriging-init-dict",
-    "KrigingGP-noise_var-nan", "KrigingGP-noise_var-neg",
-    "KrigingGP-hyperparameters-text", "KrigingGP-hyperparameters-number",
-    "KrigingGP-hyperparameters-dict", "KrigingGP-hyperparameters-none",
-    "FitConfig-theta_range-number", "FitConfig-theta_range-none", "FitConfig-theta_range-three",
-    "FitConfig-starts-number", "FitConfig-starts-none", "FitConfig-starts-text-",
-    "FitConfig-starts-empty", "FitConfig-options-",
-)  # fmt: skip
-"""Rows of models that are still refused with an error of Python's or half a message."""
-
 TENSORS = "a function of tensors inside the search's loop: shapes are annotated"
 NOT_IN_THE_TABLE = {
     "Evaluation": "made by the library",
@@ -99,13 +87,12 @@ def test_the_good_arguments_are_accepted(name):
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
 @pytest.mark.usefixtures("unchecked")
-def test_bad_input_is_refused_with_a_message_that_helps(row, request):
-    if f"{row.id}-".startswith(NOT_REFUSED_WELL):
-        request.applymarker(pytest.mark.xfail(strict=True, reason="models: to be mended"))
+def test_bad_input_is_refused_with_a_message_that_helps(row):
     callee = CALLEES[row.callee]
-    argument = {"n_news" if "'n_news'" in row.came else "tua": row.value} if (
-        row.parameter == "options"
-    ) else {row.parameter: row.value}  # fmt: skip
+    argument = {row.parameter: row.value}
+    parameter = inspect.signature(callee.function).parameters.get(row.parameter)
+    if parameter is not None and parameter.kind is parameter.VAR_KEYWORD:
+        argument = {"n_news" if "'n_news'" in row.came else "tua": row.value}
     with pytest.raises(row.error) as caught:
         callee.call(**row.others, **argument)
     assert type(caught.value) is row.error

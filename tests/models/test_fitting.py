@@ -538,7 +538,7 @@ def test_default_nuggets_follow_the_precision():
         ({"theta_range": (0.0, 1.0)}, "theta_range must be a finite real number > 0, got 0.0"),
         ({"theta_range": (2.0, 1.0)}, "theta_range must be a finite real number >= 2, got 1.0"),
         ({"theta_range": (1e-5, math.inf)}, "theta_range must be"),
-        ({"starts": ()}, "len(starts) must be an integer >= 1, got 0"),
+        ({"starts": ()}, "starts must be a sequence of at least one member, got ()"),
         ({"starts": (1.0, -2.0)}, "starts must be a finite real number > 0, got -2.0"),
         ({"nugget": -1e-9}, "nugget must be a finite real number >= 0, got -1e-09"),
         ({"nugget": math.nan}, "nugget must be"),

@@ -659,7 +659,7 @@ THREE = Hyperparameters(theta=torch.ones(3).double())
         ({"X": X0[:0], "y": Y0[:0]}, "X must have at least one row and column"),
         ({"X": X0[:, :0]}, "X must have at least one row and column"),
         ({"X": NAN_X}, "X must be finite, got nan at index (4, 1)"),
-        ({"y": NAN_Y}, "y must be finite, got -inf at index (2, 0)"),
+        ({"y": NAN_Y}, "y must be finite, got -inf at index (2,)"),
         ({"y": Y0.tolist()}, "y must be a tensor *batch x n, got ["),
         ({"y": Y0[:5]}, "y must have shape (6,) to go with X, got a tensor of shape (5,)"),
         ({"y": Y0.expand(2, 6)}, "y must have shape (6,) to go with X, got a tensor"),
