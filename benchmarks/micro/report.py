@@ -12,7 +12,7 @@ import torch
 from benchmarks import environment
 from benchmarks.micro import peers
 from benchmarks.micro.rows import Line, Measured, Outcome, Row, Setting, judge
-from benchmarks.micro.timing import Spread, one_thread
+from benchmarks.micro.timing import MAX_SECONDS, Spread, one_thread
 
 HEAD = ("what", "against", "ours (median, quartiles)", "theirs",
         "ratio (median of paired ratios, quartiles)", "target", "reached")  # fmt: skip
@@ -107,8 +107,9 @@ def _legend(setting: Setting, folder: Path) -> str:
     sizes = "Tiny sizes (--quick): the numbers mean nothing. " if setting.quick else ""
     others = ", ".join(f"{name} {version}" for name, version in peers.versions().items())
     return (
-        f"{sizes}{setting.repeats} rounds in which rivals take turns, one thread. Against a "
-        "peer the ratio is its time over ours, against bare operations ours over theirs. "
+        f"{sizes}{setting.repeats} rounds in which rivals take turns (fewer where they take more "
+        f"than {MAX_SECONDS:g} s), one thread. Against a peer the ratio is its time over "
+        "ours, against bare operations ours over theirs. "
         f"Commit {environment.commit()}; {environment.versions()}; {others}; "
         f"{environment.machine(setting.device)}. Written to {folder}."
     )

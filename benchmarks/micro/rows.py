@@ -112,6 +112,11 @@ def judge(line: Line, measured: Measured) -> Outcome:
         if measured.scores[OURS] > best + TOLERANCE:
             reached = None if reached is None else False
             notes.append("our likelihood is worse")
+        # A peer that stopped at a poor optimum was quick for a reason: say so.
+        for name in line.rivals:
+            behind = measured.scores[name] - measured.scores[OURS]
+            if behind > TOLERANCE:
+                notes.append(f"{name}'s likelihood is worse by {behind:.2g} a point")
     return Outcome(
         line=line,
         ours=Spread.of(ours),

@@ -12,6 +12,9 @@ from typing import Any
 
 import torch
 
+MAX_SECONDS = 600.0
+"""When the rounds of one comparison end, however many are left."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:
@@ -48,6 +51,7 @@ def paired(
     *,
     optional: Collection[str] = (),
     min_seconds: float = 0.0,
+    max_seconds: float = MAX_SECONDS,
     synchronise: Callable[[], None] = lambda: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Rounds:
@@ -61,6 +65,7 @@ def paired(
         optional: Names that are left out if their first call raises: a peer that does not
             work here must not cost the other numbers.
         min_seconds: Short work is called so often in a round that it takes about this long.
+        max_seconds: No round begins after the rounds took this long, but one is made always.
         synchronise: Waits for the device.
         clock: Seconds since whenever.
     """
@@ -88,7 +93,10 @@ def paired(
             failures[name] = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
     order = list(n_calls)
     seconds: dict[str, list[float]] = {name: [] for name in order}
+    start = clock()
     for i in range(repeats):
+        if i > 0 and clock() - start > max_seconds:
+            break
         for name in order if i % 2 == 0 else reversed(order):
             taken, results[name] = seconds_of(works[name], n_calls[name])
             seconds[name].append(taken)

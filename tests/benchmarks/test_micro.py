@@ -85,13 +85,22 @@ def test_work_that_only_begins_slowly_is_measured_again():
     assert len(clock.calls) == 2 + 2 * 4
 
 
+@pytest.mark.parametrize(("max_seconds", "n"), [(0.0, 1), (5.0, 2), (100.0, 4)])
+def test_long_rounds_are_fewer(max_seconds, n):
+    clock = Clock()
+    works = {name: clock.work(name, [2.0] * 9) for name in "ab"}
+    rounds = paired(works, 4, max_seconds=max_seconds, clock=clock)
+    assert rounds.seconds == {"a": (2.0,) * n, "b": (2.0,) * n}
+
+
 def test_the_device_is_waited_for_at_both_ends():
     events = []
     paired(
         {"a": lambda: events.append("work")}, 1, synchronise=lambda: events.append("wait"),
         clock=lambda: events.append("clock") or 0.0,
     )  # fmt: skip
-    assert events == ["wait", "clock", "work", "wait", "clock"] * 2
+    timed = ["wait", "clock", "work", "wait", "clock"]
+    assert events == [*timed, "clock", *timed]  # the middle one: when the rounds began
 
 
 def test_only_what_is_optional_may_fail():
@@ -149,7 +158,9 @@ def test_faster_but_worse_does_not_count():
     for ours, reached in ((-1.0, True), (-0.9995, True), (-0.998, False)):
         outcome = judge(line, measured(scores={OURS: ours, "p": -1.0, "q": -0.5}))
         assert outcome.reached is reached
-        assert ("likelihood is worse" in outcome.note) is not reached
+        assert ("our likelihood is worse" in outcome.note) is not reached
+        assert "p's likelihood" not in outcome.note
+        assert "q's likelihood is worse by 0.5 a point" in outcome.note
 
 
 def test_a_missing_peer_is_noted():
