@@ -4,7 +4,7 @@ import csv
 import io
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -39,7 +39,7 @@ class Cell:
 
     definition: Definition
     values: tuple[float, ...]
-    marks: tuple[str, ...] = ()
+    marks_against: dict[str, str] = field(default_factory=dict)
     is_best: bool = False
 
     @property
@@ -95,6 +95,8 @@ def make(store: Store, suite: Suite, metric: str) -> Table:
         cells += row.values()
         head = f"{label}, tau {tau:g}" if has_taus else label
         body.append([head, *(_shown(row.get(name), metric) for name in columns)])
+    if len(lines) > 1:
+        body += _counts(cells, columns)
     used = [row for rows in chosen.values() for row in rows]
     text = [
         f"# {suite.name}: {metric.upper()}", "", suite.about + ".", "",
@@ -163,20 +165,36 @@ def _compare(row: dict[str, Cell], *, is_low_good: bool) -> dict[str, Cell]:
     if not row:
         return {}
     best = (min if is_low_good else max)(cell.mean for cell in row.values())
-    references = [row[name] for name in REFERENCES if name in row]
+    references = {name: row[name].values for name in REFERENCES if name in row}
     return {
         name: Cell(
             definition=cell.definition,
             values=cell.values,
             is_best=cell.mean == best,
-            marks=tuple(
-                "·" if reference is cell
-                else mark(reference.values, cell.values, is_low_good=is_low_good)
-                for reference in references
-            ),
+            marks_against={
+                reference: mark(values, cell.values, is_low_good=is_low_good)
+                for reference, values in references.items()
+                if reference != name
+            },
         )
         for name, cell in row.items()
     }  # fmt: skip
+
+
+def _counts(cells: list[Cell], columns: list[str]) -> list[list[str]]:
+    """Return a row for each reference: how often it is better / neither / worse."""
+    rows = []
+    for reference in REFERENCES:
+        if reference not in columns:
+            continue
+        row = [f"+ / ≈ / - against {reference}"]
+        for column in columns:
+            marks = [c.marks_against[reference] for c in cells if c.definition.column == column
+                     and reference in c.marks_against]  # fmt: skip
+            count = " / ".join(str(marks.count(sign)) for sign in "+≈-")
+            row.append("·" if column == reference else count)
+        rows.append(row)
+    return rows
 
 
 def _shown(cell: Cell | None, metric: str) -> str:
@@ -184,7 +202,11 @@ def _shown(cell: Cell | None, metric: str) -> str:
         return ""
     mean = f"{cell.mean:.3g}"
     text = f"**{mean}**" if cell.is_best else mean
-    text += f" ({cell.sd:.2g})" + (f" {''.join(cell.marks)}" if cell.marks else "")
+    text += f" ({cell.sd:.2g})"
+    if cell.marks_against:
+        own = cell.definition.column
+        marks = (cell.marks_against.get(name, "·" * (name == own)) for name in REFERENCES)
+        text += f" {''.join(marks)}"
     paper = _paper_value(cell.definition) if metric == "igd" else None
     return text + (f" [{paper[0]:g}]" if paper else "")
 
@@ -247,8 +269,7 @@ def _csv(cells: list[Cell], metric: str) -> str:
                      "sd", "is_best", *(f"vs_{name}" for name in REFERENCES),
                      "paper_mean", "paper_sd"])  # fmt: skip
     for cell in cells:
-        d, marks = cell.definition, list(cell.marks)
-        marks += [""] * (len(REFERENCES) - len(marks))
+        d, marks = cell.definition, [cell.marks_against.get(name, "") for name in REFERENCES]
         paper = _paper_value(d) if metric == "igd" else None
         writer.writerow([d.problem, d.box, d.corr, d.tau, d.strategy, d.settings,
                          len(cell.values), cell.mean, cell.sd, cell.is_best, *marks,
