@@ -338,7 +338,7 @@ def improved_hypervolume(name, seed, **options):
 @pytest.mark.filterwarnings("ignore:Optimization failed:RuntimeWarning")
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("dtlz7", {}), ("dtlz1a", {}), ("cm-onemax", {"corr": -0.5}), ("crash-beam", {})],
+    [("dtlz7", {}), ("dtlz1a", {}), ("cm-onemax", {"corr": -0.5})],
 )
 def test_a_plain_botorch_loop_beats_random_search(name, options):
     for seed in (0, 1):
