@@ -164,13 +164,15 @@ def _compare(row: dict[str, Cell], *, is_low_good: bool) -> dict[str, Cell]:
     """Add marks, and which cell is the best."""
     if not row:
         return {}
-    best = (min if is_low_good else max)(cell.mean for cell in row.values())
+    means = [cell.mean for cell in row.values()]
+    best = (min if is_low_good else max)(means)
+    all_equal = len(means) > 1 and len(set(means)) == 1
     references = {name: row[name].values for name in REFERENCES if name in row}
     return {
         name: Cell(
             definition=cell.definition,
             values=cell.values,
-            is_best=cell.mean == best,
+            is_best=cell.mean == best and not all_equal,
             marks_against={
                 reference: mark(values, cell.values, is_low_good=is_low_good)
                 for reference, values in references.items()
@@ -200,15 +202,20 @@ def _counts(cells: list[Cell], columns: list[str]) -> list[list[str]]:
 def _shown(cell: Cell | None, metric: str) -> str:
     if cell is None:
         return ""
-    mean = f"{cell.mean:.3g}"
+    mean = _rounded(cell.mean, 3)
     text = f"**{mean}**" if cell.is_best else mean
-    text += f" ({cell.sd:.2g})"
+    text += f" ({_rounded(cell.sd, 2)})"
     if cell.marks_against:
         own = cell.definition.column
         marks = (cell.marks_against.get(name, "·" * (name == own)) for name in REFERENCES)
         text += f" {''.join(marks)}"
     paper = _paper_value(cell.definition) if metric == "igd" else None
     return text + (f" [{paper[0]:g}]" if paper else "")
+
+
+def _rounded(value: float, digits: int) -> str:
+    """Return a value with so many significant digits, without an exponent if it is large."""
+    return f"{float(f'{value:.{digits}g}'):g}"
 
 
 def _markdown_rows(head: list[str], body: list[list[str]]) -> str:

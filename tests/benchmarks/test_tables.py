@@ -138,6 +138,15 @@ def test_other_budgets_are_not_compared_with_the_paper(tmp_path):
     assert "| dtlz2 | **0.5** (0) |" in text
 
 
+def test_nobody_is_best_where_all_are_equal_and_large_numbers_are_written_out(tmp_path):
+    suite = Suite(name="s", about="", definitions=(BEST, WORSE))
+    with Store(tmp_path) as store:
+        for definition in suite.definitions:
+            store.add(row(definition, seed, igd=100.0 + 300.0 * seed, hv=0.0) for seed in (0, 1))
+        assert "| dtlz2 | 0 (0) ·≈ | 0 (0) ≈· |" in tables.make(store, suite, "hv").markdown
+        assert "| 250 (210) ·≈ " in tables.make(store, suite, "igd").markdown
+
+
 def test_marks_are_counted_below(tmp_path):
     definitions = [
         replace(d, problem=problem) for problem in ("dtlz2", "dtlz7") for d in (BEST, WORSE)
