@@ -9,6 +9,7 @@ Rows go to benchmarks/results. SUITE-smoke is SUITE with tiny budgets.
 """
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -35,6 +36,9 @@ def main(arguments: list[str] | None = None) -> int:
     except InvalidInputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # such as `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except KeyboardInterrupt:
         print("interrupted: what was measured is stored; the same command goes on")
         return 130
