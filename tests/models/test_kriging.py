@@ -19,23 +19,12 @@ from tcsaea_torch.models import FitConfig, Hyperparameters, KrigingGP, fit_krigi
 from tcsaea_torch.models.parts import ExactNormal
 from tcsaea_torch.models.surrogate import JITTERS
 from tests.conftest import load_reference
+from tests.models.models import draw, f64, wavy
 
 DACE, SMT = load_reference("kriging_dace"), load_reference("kriging_smt")
 ignore_their_warnings = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning", "ignore::botorch.exceptions.warnings.BotorchWarning"
 )
-
-
-def draw(*shape, seed=0):
-    return torch.rand(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def f64(value):
-    return torch.tensor(value, dtype=torch.float64)
-
-
-def wavy(X):
-    return (4.0 * X[..., 0]).sin() + X.square().sum(dim=-1)
 
 
 def training_data(n=20, d=2, seed=0):
