@@ -39,19 +39,19 @@ def missing(store: Store, suite: Suite, seeds: Sequence[int], device: str) -> li
     Seeds run in aligned blocks of `suite.n_together`, so that asking for more seeds later
     gives the same batches, as far as those are complete.
     """
-    tasks = []
+    kind = torch.device(device).type
+    done = {}
+    for definition in suite.definitions:
+        same = {"code": fingerprint(definition), "device": kind}
+        rows = store.rows(definition)
+        done[definition] = {row["seed"] for row in rows if same.items() <= row.items()}
     blocks: dict[int, list[int]] = {}
     for seed in seeds:
         blocks.setdefault((seed - suite.first_seed) // suite.n_together, []).append(seed)
+    tasks = []
     for block in blocks.values():
         for definition in suite.definitions:
-            kind, code = torch.device(device).type, fingerprint(definition)
-            done = {
-                row["seed"]
-                for row in store.rows(definition)
-                if row["code"] == code and row["device"] == kind
-            }
-            left = tuple(seed for seed in block if seed not in done)
+            left = tuple(seed for seed in block if seed not in done[definition])
             if left:
                 task = Task(suite=suite.name, definition=definition, seeds=left, device=device)
                 tasks.append(task)

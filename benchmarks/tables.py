@@ -233,13 +233,14 @@ def _legend(suite: Suite, metric: str, rows: list[Row], *, n_missing: int) -> st
         if metric == "igd"
         else "Hypervolume, normalised by the front and 1.1 of its nadir (higher is better)"
     )
-    counts = sorted({len(runs) for runs in _by_definition(rows).values()})
+    groups = _by_definition(rows)
+    counts = sorted({len(runs) for runs in groups.values()})
     text = [
         f"{what}: mean (standard deviation) of {' or '.join(map(str, counts))} runs, seeds "
         f"{seeds[0]} to {seeds[-1]}, budgets of {one('budget')} slow evaluations, "
         f"{one('n_init')} of them at the start; the best mean in bold."
     ]
-    columns = {_definition_of(row).column for row in rows}
+    columns = {definition.column for definition in groups}
     references = [name for name in REFERENCES if name in columns]
     if references:
         text.append(
@@ -248,7 +249,8 @@ def _legend(suite: Suite, metric: str, rows: list[Row], *, n_missing: int) -> st
         )
     if metric == "igd":
         text.append("In brackets: the paper's mean of 20 runs.")
-    n_old = sum(row["code"] != fingerprint(_definition_of(row)) for row in rows)
+    # All rows of a group are of one code.
+    n_old = sum(len(runs) for d, runs in groups.items() if runs[0]["code"] != fingerprint(d))
     if n_old:
         text.append(f"{n_old} of {len(rows)} rows were made by an earlier version of the code.")
     if n_missing:
