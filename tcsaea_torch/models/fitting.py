@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from tcsaea_torch.kernels import FREE_POWER_RANGE, PowerMode, check_power_mode
-from tcsaea_torch.models.likelihood import Standardised, negative_log_likelihood
+from tcsaea_torch.models.likelihood import Likelihood, Prepared, Standardised, evaluate, prepare
 from tcsaea_torch.models.optimise import BFGSOptions, minimise_in_box
 from tcsaea_torch.models.surrogate import (
     Hyperparameters,
@@ -21,7 +21,7 @@ from tcsaea_torch.models.surrogate import (
     scale,
 )
 from tcsaea_torch.models.training_set import TrainingSet
-from tcsaea_torch.types import Bool, Tensor
+from tcsaea_torch.types import Bool, Float, Int, Tensor
 from tcsaea_torch.validation import (
     check_choice,
     check_instance,
@@ -33,6 +33,9 @@ from tcsaea_torch.validation import (
 
 _MEAN_SQUARE_DISTANCE = {"unit": 1 / 6, "standardize": 2.0}
 """Mean of (x_k - x'_k)^2 for uniform inputs, in scaled units."""
+
+_PART = {"cpu": 2**18, "cuda": 2**28}
+"""Numbers in one matrix, or table of pairs, of all members that are evaluated together."""
 
 _VARIANCE_RANGE = (1e-4, 1e4)
 """Range of a fitted sigma^2 in units of the outputs' sample variance."""
@@ -100,6 +103,7 @@ def fit(
     return condition(data, scaling, hyperparameters, nugget=config.nugget_for(train.X.dtype))
 
 
+@torch.no_grad()
 def maximise_likelihood(
     data: Standardised, scaling: Scaling, config: FitConfig, *, init: Hyperparameters | None
 ) -> Hyperparameters:
@@ -107,32 +111,57 @@ def maximise_likelihood(
     b, _, d = data.X.shape
     layout = _Layout(d=d, mode=config.p, fits_variance=bool((data.noise > 0).any()))
     starts = layout.starts(data, scaling, config, init)
-    n_starts = starts.shape[1]
-    nugget = config.nugget_for(data.X.dtype)
-
-    def objective(v: Tensor, members: Tensor) -> tuple[Tensor, Tensor]:
-        # A member is one start of one model; the starts of a model share its data.
-        part = negative_log_likelihood(
-            data[members // n_starts], v[:, :d], layout.powers(v), layout.log_variance(v), nugget
-        )
-        gradient = [part.d_log_theta]
-        if part.d_p is not None and layout.n_powers:
-            shared = part.d_p.sum(dim=-1, keepdim=True)
-            gradient.append(part.d_p if layout.n_powers == d else shared)
-        if part.d_log_variance is not None:
-            gradient.append(part.d_log_variance.unsqueeze(-1))
-        return part.value, torch.cat(gradient, dim=-1)
-
+    prepared = prepare(data, config.nugget_for(data.X.dtype), powers=config.p != 2.0)
+    objective = _Objective(prepared, layout, n_starts=starts.shape[1])
     lower, upper = layout.box(config.theta_range, data.X)
-    v, value, _ = minimise_in_box(objective, starts.flatten(0, 1), lower, upper, config.options)
-    best = value.reshape(b, n_starts).argmin(dim=-1)
-    v = v.reshape(b, n_starts, -1)[torch.arange(b, device=v.device), best]
+    found = minimise_in_box(objective, starts.flatten(0, 1), lower, upper, config.options)
+    best = found.value.reshape(b, -1).argmin(dim=-1)
+    v = found.x.reshape(starts.shape)[torch.arange(b, device=best.device), best]
     log_variance = layout.log_variance(v)
     return Hyperparameters(
         theta=v[:, :d].exp(),
         p=layout.powers(v),
         variance=None if log_variance is None else log_variance.exp() * scaling.y_scale.square(),
     )
+
+
+class _Objective:
+    """The likelihoods of all starts of all models, for `minimise_in_box`.
+
+    A member is one start of one model. Members are evaluated in parts whose matrices stay
+    in the cache of a CPU, or fit the memory of a GPU.
+    """
+
+    def __init__(self, prepared: Prepared, layout: "_Layout", *, n_starts: int) -> None:
+        self._prepared, self._layout, self._n_starts = prepared, layout, n_starts
+        limit = _PART["cpu" if prepared.noise.device.type == "cpu" else "cuda"]
+        self._size = max(1, limit // prepared.numbers)
+        self._members: Tensor | None = None
+        self._parts: list[Prepared] = []
+
+    def __call__(
+        self, v: Float[Tensor, "k v"], members: Int[Tensor, " k"]
+    ) -> tuple[Float[Tensor, " k"], Float[Tensor, "k v"]]:
+        """Return values and gradients."""
+        if members is not self._members:
+            self._select(members)
+        layout = self._layout
+        values, gradients = [], []
+        for part, w in zip(self._parts, v.split(self._size), strict=True):
+            found = evaluate(part, w[:, : layout.d], layout.powers(w), layout.log_variance(w))
+            values.append(found.value)
+            gradients.append(layout.gradient(found))
+        if len(values) == 1:
+            return values[0], gradients[0]
+        return torch.cat(values), torch.cat(gradients)
+
+    def _select(self, members: Tensor) -> None:
+        models = members // self._n_starts
+        if self._size == 1:  # views, where a copy would take as much memory as the original
+            self._parts = [self._prepared[k : k + 1] for k in models.tolist()]
+        else:
+            self._parts = [self._prepared[k] for k in models.split(self._size)]
+        self._members = members
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,6 +183,16 @@ class _Layout:
 
     def log_variance(self, v: Tensor) -> Tensor | None:
         return v[:, -1] if self.fits_variance else None
+
+    def gradient(self, found: Likelihood) -> Tensor:
+        """Return the derivatives with respect to the optimiser's vector."""
+        parts = [found.d_log_theta]
+        if found.d_p is not None and self.n_powers:
+            is_shared = self.n_powers < self.d
+            parts.append(found.d_p.sum(dim=-1, keepdim=True) if is_shared else found.d_p)
+        if found.d_log_variance is not None:
+            parts.append(found.d_log_variance.unsqueeze(-1))
+        return torch.cat(parts, dim=-1) if len(parts) > 1 else parts[0]
 
     def box(self, theta_range: tuple[float, float], like: Tensor) -> tuple[Tensor, Tensor]:
         rows = [

@@ -17,25 +17,15 @@ elsewhere, and no share in n: they are absent exactly.
 learning. MIT Press, 2006.
 """
 
-from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from tcsaea_torch.kernels import power, power_exponential
+from tcsaea_torch.kernels import power_exponential
+from tcsaea_torch.models.bundles import Indexed, map_tensors
+from tcsaea_torch.models.correlation import Powered, Squared
 from tcsaea_torch.types import Bool, Float, Tensor
-
-_T = TypeVar("_T", bound="Indexed")
-
-
-class Indexed:
-    """Gives a dataclass of tensors indexing along their common leading dimension."""
-
-    def __getitem__(self: _T, index: Tensor | int | slice) -> _T:
-        """Return the selected batch members."""
-        bundle: Any = self
-        values = {f.name: getattr(self, f.name) for f in fields(bundle)}
-        return type(self)(**{k: v if v is None else v[index] for k, v in values.items()})
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -60,8 +50,6 @@ class Standardised(Indexed):
 class Factorisation(Indexed):
     """C and all that follows from it."""
 
-    R: Float[Tensor, "*batch n n"] | None
-    """Correlations of the living rows (diagonal 1); None once it is not needed."""
     L: Float[Tensor, "*batch n n"]
     """Lower Cholesky factor of C."""
     failed: Bool[Tensor, "*batch"]
@@ -76,8 +64,6 @@ class Factorisation(Indexed):
     """C^-1 (y - F beta)."""
     quadratic: Float[Tensor, "*batch"]
     """(y - F beta)' C^-1 (y - F beta)."""
-    Ci: Float[Tensor, "*batch n n"] | None
-    """C^-1, if asked for."""
 
 
 def factorise(
@@ -85,8 +71,6 @@ def factorise(
     theta: Float[Tensor, "*batch d"],
     p: Float[Tensor, "*batch d"] | None,
     diagonal: Float[Tensor, "*batch n"],
-    *,
-    inverse: bool = False,
 ) -> Factorisation:
     """Factorise C for given hyper-parameters.
 
@@ -95,41 +79,65 @@ def factorise(
         theta: Factor of |d|^p for each dimension.
         p: Powers; None means 2.
         diagonal: What is added to the diagonal of R: nugget plus relative noise.
-        inverse: Whether to form C^-1 too. The gradient needs it.
     """
     live = data.live.to(data.X)
-    R = power_exponential(data.X, data.X, theta, p) * (live.unsqueeze(-1) * live.unsqueeze(-2))
-    R.diagonal(dim1=-2, dim2=-1).fill_(1.0)
-    C = R.clone() if inverse else R
-    C.diagonal(dim1=-2, dim2=-1).add_(diagonal * live)
+    C = power_exponential(data.X, data.X, theta, p) * (live.unsqueeze(-1) * live.unsqueeze(-2))
+    C.diagonal(dim1=-2, dim2=-1).copy_(1.0 + diagonal * live)
     L, info = torch.linalg.cholesky_ex(C)
     failed = info > 0
     # A failed factor may hold zeros or NaN on its diagonal: solve with 1 instead.
     eye = torch.eye(L.shape[-1], dtype=L.dtype, device=L.device)
     L = torch.where(failed[..., None, None], eye, L)
     rhs = torch.cat([data.F, data.y.unsqueeze(-1)], dim=-1)
-    Ci = torch.cholesky_inverse(L) if inverse else None
-    solved = torch.cholesky_solve(rhs, L) if Ci is None else Ci @ rhs
-    CiF, Ciy = solved[..., :-1], solved[..., -1]
-    FCiF = data.F.mT @ CiF
-    # A column without a row in it is absent: unit diagonal.
-    FCiF.diagonal(dim1=-2, dim2=-1).add_((data.F == 0).all(dim=-2).to(FCiF))
-    FCiF_chol, trend_info = torch.linalg.cholesky_ex(FCiF)
-    beta = torch.cholesky_solve(data.F.mT @ Ciy.unsqueeze(-1), FCiF_chol).squeeze(-1)
-    a = Ciy - (CiF @ beta.unsqueeze(-1)).squeeze(-1)
-    a = torch.where(data.is_exact.unsqueeze(-1), 0.0, a)
-    e = data.y - (data.F @ beta.unsqueeze(-1)).squeeze(-1)
+    solved = torch.cholesky_solve(rhs, L)
+    trend = _regress(rhs, solved, absent_columns(data.F))
+    a = torch.where(data.is_exact.unsqueeze(-1), 0.0, trend.a)
     return Factorisation(
-        R=R if inverse else None,
         L=L,
-        failed=failed | (trend_info > 0),
-        CiF=CiF,
-        FCiF_chol=FCiF_chol,
-        beta=beta,
+        failed=failed | trend.failed,
+        CiF=solved[..., :-1],
+        FCiF_chol=trend.FCiF_chol,
+        beta=trend.beta,
         a=a,
-        quadratic=(e * a).sum(dim=-1),
-        Ci=Ci,
+        quadratic=(trend.e * a).sum(dim=-1),
     )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Trend:
+    """Generalised least squares: `Factorisation` explains the names."""
+
+    FCiF_chol: Float[Tensor, "*batch t t"]
+    failed: Bool[Tensor, "*batch"]
+    beta: Float[Tensor, "*batch t"]
+    e: Float[Tensor, "*batch n"]
+    a: Float[Tensor, "*batch n"]
+
+
+def _regress(
+    rhs: Float[Tensor, "*batch n t1"],
+    solved: Float[Tensor, "*batch n t1"],
+    absent: Float[Tensor, "*batch t"],
+) -> _Trend:
+    """Estimate the trend from [F, y] and C^-1 [F, y]."""
+    moments = rhs[..., :-1].mT @ solved
+    FCiF, FCiy = moments[..., :-1], moments[..., -1:]
+    FCiF.diagonal(dim1=-2, dim2=-1).add_(absent)
+    factor, info = torch.linalg.cholesky_ex(FCiF)
+    beta = torch.cholesky_solve(FCiy, factor)
+    combination = torch.cat([-beta, torch.ones_like(beta[..., :1, :])], dim=-2)
+    return _Trend(
+        FCiF_chol=factor,
+        failed=info > 0,
+        beta=beta.squeeze(-1),
+        e=(rhs @ combination).squeeze(-1),
+        a=(solved @ combination).squeeze(-1),
+    )
+
+
+def absent_columns(F: Float[Tensor, "*batch n t"]) -> Float[Tensor, "*batch t"]:
+    """Return 1 for columns without a row in them: F'C^-1F gets a unit diagonal there."""
+    return (F == 0).all(dim=-2).to(F)
 
 
 def count(data: Standardised) -> Float[Tensor, "*batch"]:
@@ -138,10 +146,10 @@ def count(data: Standardised) -> Float[Tensor, "*batch"]:
 
 
 def closed_form_variance(
-    factors: Factorisation, n: Float[Tensor, "*batch"]
+    quadratic: Float[Tensor, "*batch"], n: Float[Tensor, "*batch"]
 ) -> Float[Tensor, "*batch"]:
     """Return sigma^2 = e'C^-1e / n, kept positive for constant outputs."""
-    return (factors.quadratic / n).clamp_min(torch.finfo(n.dtype).tiny ** 0.5)
+    return (quadratic / n).clamp_min(torch.finfo(n.dtype).tiny ** 0.5)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -158,6 +166,111 @@ class Likelihood:
     """Derivative with respect to ln sigma^2, if it was given."""
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Prepared(Indexed):
+    """What all evaluations of the likelihoods of b models share."""
+
+    correlation: Squared | Powered
+    diagonal: Float[Tensor, "b n"]
+    """1 + nugget; 1 where the row does not exist."""
+    noise: Float[Tensor, "b n"]
+    """Noise variances in standardised units; 0 where the row does not exist."""
+    rhs: Float[Tensor, "b n t1"]
+    """Trend basis and outputs, [F, y]."""
+    absent: Float[Tensor, "b t"]
+    """1 for trend columns that do not exist."""
+    n: Float[Tensor, " b"]
+    """Number of living rows, at least 1."""
+    is_exact: Bool[Tensor, " b"]
+
+    @property
+    def numbers(self) -> int:
+        """Numbers in the largest tensor that an evaluation makes for one model."""
+        return self.correlation.numbers
+
+
+def prepare(data: Standardised, nugget: float, *, powers: bool) -> Prepared:
+    """Prepare evaluations for b models.
+
+    Args:
+        data: Training data, `b x n`.
+        nugget: Added to the diagonal of R.
+        powers: Whether powers other than 2 will be given.
+    """
+    return Prepared(
+        correlation=(Powered if powers else Squared).of(data.X, data.live),
+        diagonal=1.0 + nugget * data.live.to(data.X),
+        noise=data.noise,
+        rhs=torch.cat([data.F, data.y.unsqueeze(-1)], dim=-1),
+        absent=absent_columns(data.F),
+        n=count(data),
+        is_exact=data.is_exact,
+    )
+
+
+def evaluate(
+    prepared: Prepared,
+    log_theta: Float[Tensor, "b d"],
+    p: Float[Tensor, "b d"] | None,
+    log_variance: Float[Tensor, " b"] | None,
+) -> Likelihood:
+    """Evaluate the likelihoods and their gradients without autograd.
+
+    Args:
+        prepared: Of b models.
+        log_theta: Natural logarithms of theta.
+        p: Powers; None means 2 throughout.
+        log_variance: ln sigma^2 in standardised units; None concentrates it out,
+            which is exact only while all noise is 0.
+    """
+    theta, n, rhs = log_theta.exp(), prepared.n, prepared.rhs
+    if isinstance(prepared.correlation, Squared):
+        R, backward = prepared.correlation.correlate(theta)
+    else:
+        assert p is not None
+        R, backward = prepared.correlation.correlate(theta, p)
+    relative, diagonal = None, prepared.diagonal
+    if log_variance is not None:
+        relative = prepared.noise / log_variance.exp().unsqueeze(-1)
+        diagonal = diagonal + relative
+    R.diagonal(dim1=-2, dim2=-1).copy_(diagonal)
+    L, info = torch.linalg.cholesky_ex(R)
+    # A failed factor may have zeros on its diagonal, which the inverse refuses.
+    roots = torch.where((info > 0).unsqueeze(-1), 1.0, L.diagonal(dim1=-2, dim2=-1))
+    L.diagonal(dim1=-2, dim2=-1).copy_(roots)
+    Ci = torch.cholesky_inverse(L).mT  # symmetric; its rows are contiguous now, as those of R
+    trend = _regress(rhs, Ci @ rhs, prepared.absent)
+    quadratic = (trend.e * trend.a).sum(dim=-1)
+
+    log_det = 2.0 * roots.log().sum(dim=-1)
+    if log_variance is None:
+        variance = closed_form_variance(quadratic, n)
+        value = 0.5 * (variance.log() + log_det / n + 1.0)
+    else:
+        variance = log_variance.exp()
+        value = 0.5 * (log_variance + (log_det + quadratic / variance) / n)
+    failed = (info > 0) | trend.failed | value.isnan()
+    bad = failed | prepared.is_exact | value.isinf()
+
+    a = trend.a.unsqueeze(-1)
+    W = Ci.addcmul_(a / variance[:, None, None], a.mT, value=-1.0)
+    d_log_variance = None
+    if relative is not None:
+        # dC / d ln sigma^2 is -diag(noise / sigma^2); the explicit terms make up the rest.
+        trace = (W.diagonal(dim1=-2, dim2=-1) * relative).sum(dim=-1)
+        d_log_variance = 0.5 - 0.5 * (quadratic / variance + trace) / n
+        d_log_variance = torch.where(bad, 0.0, d_log_variance)
+    d_theta, d_p = backward(W)
+    none, n = bad.unsqueeze(-1), n.unsqueeze(-1)
+    return Likelihood(
+        # An exact trend leaves rounding errors to fit: call every theta equally good instead.
+        value=torch.where(failed, torch.inf, torch.where(prepared.is_exact, 0.0, value)),
+        d_log_theta=torch.where(none, 0.0, d_theta * theta / n),
+        d_p=None if d_p is None else torch.where(none, 0.0, d_p / n),
+        d_log_variance=d_log_variance,
+    )
+
+
 def negative_log_likelihood(
     data: Standardised,
     log_theta: Float[Tensor, "*batch d"],
@@ -165,79 +278,12 @@ def negative_log_likelihood(
     log_variance: Float[Tensor, "*batch"] | None,
     nugget: float,
 ) -> Likelihood:
-    """Evaluate the likelihood and its gradient without autograd.
+    """Evaluate once; see `evaluate` for the arguments, and `prepare` for the nugget."""
+    batch = data.y.shape[:-1]
 
-    Args:
-        data: Training data.
-        log_theta: Natural logarithms of theta.
-        p: Powers; None means 2 throughout.
-        log_variance: ln sigma^2 in standardised units; None concentrates it out,
-            which is exact only while all noise is 0.
-        nugget: Added to the diagonal of R.
-    """
-    theta = log_theta.exp()
-    n = count(data)
-    diagonal = torch.full_like(data.noise, nugget)
-    if log_variance is not None:
-        diagonal = diagonal + data.noise / log_variance.exp().unsqueeze(-1)
-    factors = factorise(data, theta, p, diagonal, inverse=True)
-    assert factors.Ci is not None
-    assert factors.R is not None
-    log_det = 2.0 * factors.L.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)
-    if log_variance is None:
-        variance = closed_form_variance(factors, n)
-        value = 0.5 * (variance.log() + log_det / n + 1.0)
-    else:
-        variance = log_variance.exp()
-        value = 0.5 * (log_variance + (log_det + factors.quadratic / variance) / n)
+    def flat(value: Any) -> Any:
+        return map_tensors(value, lambda t: t.reshape(-1, *t.shape[len(batch) :]))
 
-    scaled = factors.a / variance.sqrt().unsqueeze(-1)
-    W = factors.Ci - scaled.unsqueeze(-1) * scaled.unsqueeze(-2)
-    G = W * factors.R
-    G.diagonal(dim1=-2, dim2=-1).zero_()  # zero distances: no share, and no rounding error
-    d_log_variance = None
-    if log_variance is not None:
-        # dC / d ln sigma^2 is -diag(noise / sigma^2); the explicit terms make up the rest.
-        relative = diagonal - nugget
-        d_log_variance = 0.5 - 0.5 * factors.quadratic / (variance * n)
-        W_diagonal = W.diagonal(dim1=-2, dim2=-1)
-        d_log_variance = d_log_variance - 0.5 * (W_diagonal * relative).sum(dim=-1) / n
-    if p is None:
-        d_theta, d_p = _gradient_squared(data.X, G), None
-    else:
-        d_theta, d_p = _gradient_power(data.X, G, theta, p)
-
-    def finite(gradient: Tensor, like: Tensor) -> Tensor:
-        bad = factors.failed | data.is_exact | ~value.isfinite()
-        return torch.where(bad.reshape(bad.shape + (1,) * (like.ndim - bad.ndim)), 0.0, gradient)
-
-    # An exact trend leaves rounding errors to fit: call every theta equally good instead.
-    value = torch.where(data.is_exact & ~factors.failed, 0.0, value)
-    value_or_inf = torch.where(factors.failed | value.isnan(), torch.inf, value)
-    return Likelihood(
-        value=value_or_inf,
-        d_log_theta=finite(d_theta * theta / n.unsqueeze(-1), theta),
-        d_p=None if d_p is None else finite(d_p / n.unsqueeze(-1), theta),
-        d_log_variance=None if d_log_variance is None else finite(d_log_variance, value),
-    )
-
-
-def _gradient_squared(X: Tensor, G: Tensor) -> Tensor:
-    """Return -sum_ij G_ij (x_ik - x_jk)^2 / 2 for each k, by one GEMM.
-
-    As G is symmetric the sum is 2 (sum_i g_i x_ik^2 - sum_i x_ik (GX)_ik), g = G1.
-    """
-    g = G.sum(dim=-1, keepdim=True)
-    return (X * (G @ X - g * X)).sum(dim=-2)
-
-
-def _gradient_power(X: Tensor, G: Tensor, theta: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the derivatives with respect to theta and p, one dimension at a time."""
-    d_theta, d_p = torch.empty_like(theta), torch.empty_like(p)
-    for k in range(X.shape[-1]):
-        difference = (X[..., :, None, k] - X[..., None, :, k]).abs()
-        GP = G * power(difference, p[..., k])
-        logarithm = torch.where(difference == 0, 1.0, difference).log()
-        d_theta[..., k] = -0.5 * GP.sum(dim=(-2, -1))
-        d_p[..., k] = -0.5 * theta[..., k] * (GP * logarithm).sum(dim=(-2, -1))
-    return d_theta, d_p
+    prepared = prepare(flat(data), nugget, powers=p is not None)
+    found = evaluate(prepared, flat(log_theta), flat(p), flat(log_variance))
+    return map_tensors(found, lambda t: t.reshape(batch + t.shape[1:]))

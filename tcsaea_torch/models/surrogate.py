@@ -12,9 +12,9 @@ import torch
 
 from tcsaea_torch.errors import FitError
 from tcsaea_torch.kernels import power_exponential
+from tcsaea_torch.models.bundles import Indexed
 from tcsaea_torch.models.likelihood import (
     Factorisation,
-    Indexed,
     Standardised,
     closed_form_variance,
     count,
@@ -239,7 +239,7 @@ def condition(
             f"to its diagonal; theta ranges from {theta.min():.3g} to {theta.max():.3g}"
         )
     if variance is None:
-        variance = closed_form_variance(factors, n)
+        variance = closed_form_variance(factors.quadratic, n)
     return Surrogate(
         data=data,
         scaling=scaling,

@@ -136,7 +136,6 @@ def extend(
     whitened = z - G @ beta
     a = solve_lower(L, whitened, adjoint=True).squeeze(-1)
     factors = Factorisation(
-        R=None,
         L=L.expand(*batch, -1, -1),
         failed=torch.zeros(batch, dtype=torch.bool, device=X.device),
         CiF=solve_lower(L, G, adjoint=True).expand(*batch, -1, -1),
@@ -144,7 +143,6 @@ def extend(
         beta=beta.squeeze(-1),
         a=torch.where(data.is_exact.unsqueeze(-1), 0.0, a),
         quadratic=whitened.square().sum(dim=(-2, -1)),
-        Ci=None,
     )
     k = base.variance.ndim
     scaling, hyperparameters = (
