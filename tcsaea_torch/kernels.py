@@ -51,7 +51,7 @@ def power_exponential(
         Correlations in [0, 1]. Gradients are finite everywhere; at zero distance
         they are 0 in the points and in p.
     """
-    return torch.exp(-weighted_distance(A, B, theta, p))
+    return weighted_distance(A, B, theta, p).neg_().exp_()
 
 
 def weighted_distance(
@@ -64,9 +64,11 @@ def weighted_distance(
     if p is None:
         root = theta.sqrt().unsqueeze(-2)
         A, B = A * root, B * root
-        norms_a, norms_b = (A * A).sum(dim=-1), (B * B).sum(dim=-1)
-        squares = norms_a.unsqueeze(-1) + norms_b.unsqueeze(-2) - 2.0 * A @ B.mT
-        return squares.clamp_min(0.0)
+        norms_a, norms_b = ((X * X).sum(dim=-1, keepdim=True) for X in (A, B))
+        # |a|^2 + |b|^2 - 2ab by one GEMM. Rounding must not make it negative.
+        left = torch.cat([-2.0 * A, norms_a, torch.ones_like(norms_a)], dim=-1)
+        right = torch.cat([B, torch.ones_like(norms_b), norms_b], dim=-1)
+        return (left @ right.mT).clamp_min(0.0)
     # One dimension at a time: n x m x d would not fit for large n.
     terms = (
         theta[..., k, None, None] * power(A[..., :, None, k] - B[..., None, :, k], p[..., k])

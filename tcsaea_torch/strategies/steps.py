@@ -1,5 +1,7 @@
 """Steps that several strategies share."""
 
+import math
+
 import torch
 
 from tcsaea_torch.models.fitting import FitConfig, fit
@@ -58,15 +60,20 @@ def distinct(
 
 def is_known(X: Float[Tensor, "b k d"], run: RunView) -> Bool[Tensor, "b k"]:
     """Return which points stand in the archive already, pending and failed ones too."""
-    near = (X.unsqueeze(2) - run.archive.X.unsqueeze(1)).abs().amax(dim=-1) < SAME_POINT
+    near = _are_near(X, run.archive.X)
     return (near & run.exists.unsqueeze(1)).any(dim=-1)
 
 
 def first_of_equals(X: Float[Tensor, "b k d"], keep: Bool[Tensor, "b k"]) -> Bool[Tensor, "b k"]:
     """Unmark points that equal an earlier marked one."""
-    near = (X.unsqueeze(2) - X.unsqueeze(1)).abs().amax(dim=-1) < SAME_POINT
+    near = _are_near(X, X)
     earlier = torch.ones_like(near[0]).tril(-1) & near & keep.unsqueeze(1)
     return keep & ~earlier.any(dim=-1)
+
+
+def _are_near(A: Float[Tensor, "b k d"], B: Float[Tensor, "b n d"]) -> Bool[Tensor, "b k n"]:
+    # cdist makes no table of b x k x n x d differences.
+    return torch.cdist(A, B, p=math.inf) < SAME_POINT
 
 
 def around(
