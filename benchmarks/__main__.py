@@ -4,6 +4,7 @@
     python -m benchmarks status          what has been run, and what is missing
     python -m benchmarks tables SUITE    tables of stored runs, as Markdown and CSV
     python -m benchmarks micro [ROW]     speed of the numeric core, against peers
+    python -m benchmarks scaling         time over rows and batches, as JSON and a figure
 
 Rows go to benchmarks/results. SUITE-smoke is SUITE with tiny budgets.
 """
@@ -14,6 +15,7 @@ import sys
 from pathlib import Path
 
 from benchmarks import micro, runner, suites, tables
+from benchmarks.micro import scaling
 from benchmarks.store import Store
 from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.validation import check_device, check_int
@@ -28,8 +30,8 @@ def main(arguments: list[str] | None = None) -> int:
         for name, minimum in (("seeds", 1), ("workers", 0), ("threads", 1), ("repeats", 1)):
             if getattr(options, name, None) is not None:
                 check_int(name, getattr(options, name), minimum=minimum)
-        if options.action is _micro:
-            return _micro(options)
+        if options.action in (_micro, _scaling):
+            return options.action(options)
         chosen = [suites.get(name) for name in options.suites or suites.SUITES]
         with Store(options.results) as store:
             return options.action(store, chosen, options)
@@ -83,13 +85,23 @@ def _parser() -> argparse.ArgumentParser:
         epilog="rows:\n" + "\n".join(f"  {r.name:18} {r.what}" for r in micro.ROWS.values()),
     )
     rows.add_argument("rows", nargs="*", metavar="ROW", help="which rows (default: all)")
-    rows.add_argument("--repeats", type=int, default=5, help="rounds of each row (default 5)")
-    rows.add_argument("--quick", action="store_true",
-                      help="tiny sizes, to see that all works; writes NAME-quick.json")  # fmt: skip
-    rows.add_argument("--device", default="cpu", help="where to compute, such as cuda")
-    rows.set_defaults(action=_micro)
+    rows.set_defaults(action=_micro, repeats=5)
 
-    for command in (run, status, table, rows):
+    growth = commands.add_parser(
+        "scaling", help="time over rows and batches, as JSON and a figure",
+        description=scaling.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    growth.set_defaults(action=_scaling, repeats=3)
+
+    for command in (rows, growth):
+        command.add_argument("--repeats", type=int,
+                             help=f"rounds (default {command.get_default('repeats')})")  # fmt: skip
+        command.add_argument(
+            "--quick", action="store_true",
+            help="tiny sizes, to see that all works; writes NAME-quick.json",
+        )  # fmt: skip
+        command.add_argument("--device", default="cpu", help="where to compute, such as cuda")
+    for command in (run, status, table, rows, growth):
         command.add_argument("--results", type=Path, default=RESULTS, help="folder of the rows")
     return parser
 
@@ -105,7 +117,7 @@ def _run(store: Store, chosen: list[suites.Suite], options: argparse.Namespace) 
             n_workers=options.workers,
             n_threads=options.threads,
             export_every=options.export_every,
-            report=lambda line: print(line, flush=True),
+            report=_print_now,
         )
     return 1 if n_failed else 0
 
@@ -131,12 +143,24 @@ def _tables(store: Store, chosen: list[suites.Suite], options: argparse.Namespac
 
 
 def _micro(options: argparse.Namespace) -> int:
-    check_device(options.device)
+    setting = _setting(options)
     rows = [micro.get(name) for name in options.rows or micro.ROWS]
-    setting = micro.Setting(repeats=options.repeats, quick=options.quick, device=options.device)
-    folder = options.results / "micro"
-    micro.run(rows, setting, folder, report=lambda line: print(line, flush=True))
+    micro.run(rows, setting, options.results / "micro", report=_print_now)
     return 0
+
+
+def _scaling(options: argparse.Namespace) -> int:
+    scaling.run(_setting(options), options.results / "micro", report=_print_now)
+    return 0
+
+
+def _setting(options: argparse.Namespace) -> micro.Setting:
+    check_device(options.device)
+    return micro.Setting(repeats=options.repeats, quick=options.quick, device=options.device)
+
+
+def _print_now(line: str) -> None:
+    print(line, flush=True)
 
 
 if __name__ == "__main__":

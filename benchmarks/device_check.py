@@ -1,98 +1,90 @@
 """Check and time the library on this machine's accelerator, in under five minutes.
 
-Run `python -m benchmarks.device_check` from the root of the repository. On a machine
-without CUDA it does the same on the CPU. It runs the tests that take a device, then times
-the parts of a run on the CPU and on the device, alone and in batches, and prints one line
-of JSON for each.
+Run `python -m benchmarks.device_check` from the root of the repository. It runs the tests'
+cases of the device, and times fits, searches and whole runs, alone and in batches, on the
+device and on one thread of the CPU. What there is no time for is skipped. One JSON document,
+written again after each item, goes to --out, to the folder that $OUT names, or to
+benchmarks/results/device; tables are printed at the end. Without CUDA only the CPU is timed.
 """
 
 import argparse
-import json
-import subprocess
+import os
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 
 from benchmarks import environment
-from benchmarks.run_batch import run_batch
-from tcsaea_torch import problems, strategies
-from tcsaea_torch.evolution import Draws, RVEAConfig, rvea, simplex_lattice
-from tcsaea_torch.models.fitting import FitConfig, fit
-from tcsaea_torch.models.training_set import TrainingSet
-from tcsaea_torch.rng import uniforms
+from benchmarks.device.budget import Budget
+from benchmarks.device.checks import Check, run_tests, search_does_not_wait
+from benchmarks.device.items import Item, in_order, works
+from benchmarks.device.measure import measure
+from benchmarks.device.record import Record, file_name
+from benchmarks.micro.timing import one_thread
 
-TESTS = ("tests/evolution", "tests/contracts", "tests/models", "tests/test_rng.py")
+RESULTS = Path(__file__).parent / "results" / "device"
+TEST_SECONDS = 100.0
+"""Time-out of the tests, which also take no more than `TEST_SHARE` of the time."""
+TEST_SHARE = 0.4
 
 
-def main() -> None:
-    """Run the tests, then the timings."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--no-tests", action="store_true", help="only the timings")
-    parser.add_argument("--seconds", type=float, default=200.0, help="bound on the timings")
-    arguments = parser.parse_args()
+def main(arguments: list[str] | None = None) -> int:
+    """Check and time as the command line says, and return the exit status."""
+    options = _parser().parse_args(arguments)
+    budget = Budget(options.seconds)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    print(json.dumps({"machine": environment.machine(device), "versions": environment.versions()}))
-    if not arguments.no_tests:
-        run = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *TESTS],
-            check=False,
-        )
-        print(json.dumps({"tests": "passed" if run.returncode == 0 else "FAILED"}))
-    end = time.monotonic() + arguments.seconds
-    for b in (1, 20, 200):
-        for where in dict.fromkeys(("cpu", device)):
-            if where == "cpu" and b > 20:
-                continue
-            for name, work in (("fit", _fit), ("rvea", _rvea), ("run", _run)):
-                if time.monotonic() < end:
-                    line = {"work": name, "b": b, "device": where, "seconds": work(b, where)}
-                    print(json.dumps(line), flush=True)
+    items = in_order(works(quick=options.quick), device)
+    with one_thread():
+        record = run(items, budget, device, options)
+    print(f"\n{record.markdown()}\n\nwritten: {record.path}")
+    return 1 if record.has_failures else 0
 
 
-def _timed(work: Callable[[], object], device: str) -> float:
-    """Return the seconds of the second of two calls: the first warms up."""
-    seconds = 0.0
-    for _ in range(2):
-        start = time.perf_counter()
-        work()
-        if device == "cuda":
-            torch.cuda.synchronize()
-        seconds = time.perf_counter() - start
-    return round(seconds, 4)
+def run(items: list[Item], budget: Budget, device: str, options: argparse.Namespace) -> Record:
+    """Make all checks and time all items, and write the record after each."""
+    options.out.mkdir(parents=True, exist_ok=True)
+    name = file_name(environment.machine(device), quick=options.quick)
+    record = Record(path=options.out / name, device=device, quick=options.quick, budget=budget,
+                    n_planned=len(items))  # fmt: skip
+    record.write()
+    for name, check in _checks(budget, device, options):
+        record.checks[name] = check
+        record.write()
+        print(f"{name}: {check.summary}", flush=True)
+    for timing in measure(items, budget):
+        record.timings.append(timing)
+        record.write()
+        print(timing.summary, flush=True)
+    return record
 
 
-def _fit(b: int, device: str) -> float:
-    """Time b cold fits of DTLZ2's slow objective, n = 145."""
-    problem = problems.get("dtlz2")
-    X = uniforms(torch.arange(b, device=device), "x", 0, (145, problem.d))
-    train = TrainingSet.from_mask(X, problem.evaluate(X)[..., 1], torch.ones_like(X[..., 0]) > 0)
-    trend = torch.zeros(b, dtype=torch.bool, device=device)
-    return _timed(lambda: fit(train, FitConfig(), trend=trend), device)
+def _checks(
+    budget: Budget, device: str, options: argparse.Namespace
+) -> Iterator[tuple[str, Check]]:
+    if options.no_tests:
+        yield "tests", Check(status="skipped", note="--no-tests")
+    else:
+        seconds = min(TEST_SECONDS, TEST_SHARE * budget.seconds)
+        yield "tests", run_tests(device, seconds=seconds)
+    r, g = (12, 4) if options.quick else (100, 100)
+    yield "RVEA does not wait", search_does_not_wait(device, n_vectors=r, n_generations=g)
 
 
-def _rvea(b: int, device: str) -> float:
-    """Time b searches of DTLZ2 itself, 100 vectors and 100 generations."""
-    problem = problems.get("dtlz2")
-    seeds = torch.arange(b, device=device)
-    X = uniforms(seeds, "x", 0, (100, problem.d))
-    alive = torch.ones(b, 100, dtype=torch.bool, device=device)
-    vectors = simplex_lattice(100, device=torch.device(device))
-    config = RVEAConfig(n_generations=100, each_once=False)
-
-    def work() -> object:
-        draws = Draws.make(seeds, "time", 0, 100, 100, problem.d, torch.float64)
-        return rvea(problem.evaluate, X, alive, vectors, draws, config)
-
-    return _timed(work, device)
-
-
-def _run(b: int, device: str) -> float:
-    """Time b runs of `tc-saea-released` on DTLZ2 with the paper's budget."""
-    strategy = strategies.get("tc-saea-released")
-    return round(run_batch(problems.get("dtlz2"), strategy, range(b), device=device).seconds, 2)
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.device_check",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--seconds", type=float, default=280.0,
+                        help="time for everything (default 280)")  # fmt: skip
+    parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT") or RESULTS),
+                        help="folder of the document")  # fmt: skip
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that all works")
+    parser.add_argument("--no-tests", action="store_true", help="only the timings")
+    return parser
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -12,8 +12,8 @@ import torch
 
 from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.evolution.reference_vectors import adapt
-from tcsaea_torch.evolution.selection import apd_select
-from tcsaea_torch.evolution.variation import Draws, Variation, vary
+from tcsaea_torch.evolution.selection import Niches, select_winners
+from tcsaea_torch.evolution.variation import Draws, Variation, breed, recipes
 from tcsaea_torch.problem import snap
 from tcsaea_torch.rows import take_rows
 from tcsaea_torch.types import Bool, Float, Tensor
@@ -101,6 +101,9 @@ def rvea(
 ) -> tuple[Population, Float[Tensor, "b r m"]]:
     """Search b problems at once.
 
+    Nothing waits for the device, so a CUDA graph can capture a whole search, if it can
+    capture `evaluate`.
+
     Args:
         evaluate: Objective values `b x k x m` of points `b x k x d`.
         X: Start population of any size, in the unit cube.
@@ -127,17 +130,12 @@ def rvea(
     if not isinstance(F, Tensor) or tuple(F.shape) != shape:
         raise InvalidInputError(f"evaluate must return values of shape {shape}, got {describe(F)}")
     population = Population(X=X, F=F, alive=alive)
-    t = config.first_generation
-    population, vectors = _select(population, vectors, initial_vectors, t, config)
-    for g in range(config.n_generations):
-        offspring, lives = vary(
-            population.X,
-            population.alive,
-            draws.mating[:, g],
-            draws.crossover[:, g],
-            draws.mutation[:, g],
-            config.variation,
-            each_once=config.each_once,
+    t, niches = config.first_generation, Niches.of(vectors)
+    population, niches = _select(population, niches, initial_vectors, t, config)
+    for recipe in recipes(draws, config.n_generations, config.variation):
+        t += 1
+        offspring, lives = breed(
+            population.X, population.alive, recipe, config.variation, each_once=config.each_once
         )
         offspring = snap(offspring, grid)
         merged = Population(
@@ -145,8 +143,8 @@ def rvea(
             F=torch.cat([population.F, evaluate(offspring)], dim=1),
             alive=torch.cat([population.alive, lives], dim=1),
         )
-        population, vectors = _select(merged, vectors, initial_vectors, t + g + 1, config)
-    return population, vectors
+        population, niches = _select(merged, niches, initial_vectors, t, config)
+    return population, niches.vectors
 
 
 def _check_search(
@@ -182,15 +180,15 @@ def _check_search(
 
 
 def _select(
-    population: Population, vectors: Tensor, initial_vectors: Tensor, t: int, config: RVEAConfig
-) -> tuple[Population, Tensor]:
+    population: Population, niches: Niches, initial_vectors: Tensor, t: int, config: RVEAConfig
+) -> tuple[Population, Niches]:
     """Select generation t's survivors, and adapt the vectors when it is time."""
     penalty = (t / config.t_max) ** config.alpha
-    winner, occupied = apd_select(population.F, population.alive, vectors, penalty)
+    winner, occupied = select_winners(population.F, population.alive, niches, penalty)
     F, X = take_rows(population.F, winner), take_rows(population.X, winner)
     if t > 0 and t % config.adaptation_interval == 0:
         mask = occupied.unsqueeze(-1)
         low = torch.where(mask, F, torch.inf).amin(dim=1)
         high = torch.where(mask, F, -torch.inf).amax(dim=1)
-        vectors = adapt(initial_vectors, high - low)
-    return Population(X=X, F=F, alive=occupied), vectors
+        niches = Niches.of(adapt(initial_vectors, high - low))
+    return Population(X=X, F=F, alive=occupied), niches

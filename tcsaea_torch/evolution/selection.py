@@ -6,10 +6,31 @@ evolutionary algorithm for many-objective optimization. IEEE Trans. Evol. Comput
 """
 
 import math
+from dataclasses import dataclass
 
 import torch
 
 from tcsaea_torch.types import Bool, Float, Int, Tensor
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Niches:
+    """Reference vectors, and what a selection needs to know of them until they adapt."""
+
+    vectors: Float[Tensor, "*batch r m"]
+    """The reference vectors, of any length."""
+    axes: Float[Tensor, "*batch m r"]
+    """Their directions, as columns."""
+    sharpness: Float[Tensor, "*batch r"]
+    """1 / gamma, with gamma the smallest angle from a vector to another one."""
+
+    @classmethod
+    def of(cls, vectors: Float[Tensor, "*batch r m"]) -> "Niches":
+        """Derive them from the vectors."""  # fmt: skip
+        tiny = torch.finfo(vectors.dtype).tiny
+        unit = torch.nn.functional.normalize(vectors, dim=-1, eps=tiny)
+        sharpness = smallest_angles(unit).reciprocal()
+        return cls(vectors=vectors, axes=unit.mT.contiguous(), sharpness=sharpness)
 
 
 def apd_select(
@@ -26,7 +47,7 @@ def apd_select(
         APD = (1 + m * penalty * angle / gamma) * |F'|
 
     with gamma the smallest angle from the vector to another one. An individual at the
-    ideal point has angle 0 to every vector and joins the first.
+    ideal point has angle 0 to every vector and joins the first. Of equal distances the first wins.
 
     Args:
         F: Objective values.
@@ -38,26 +59,55 @@ def apd_select(
         The index of the winner of each niche (any valid index where there is none),
         and which niches have one.
     """
+    niches = Niches.of(vectors.expand(*F.shape[:-2], *vectors.shape[-2:]))
+    return select_winners(F, alive, niches, penalty)
+
+
+def select_winners(
+    F: Float[Tensor, "*batch n m"],
+    alive: Bool[Tensor, "*batch n"],
+    niches: Niches,
+    penalty: Float[Tensor, "*#batch"] | float,
+) -> tuple[Int[Tensor, "*batch r"], Bool[Tensor, "*batch r"]]:
+    """Do what `apd_select` does, for vectors that many selections have in common."""
     m = F.shape[-1]
-    ideal = torch.where(alive.unsqueeze(-1), F, torch.inf).amin(dim=-2, keepdim=True)
-    translated = torch.where(alive.unsqueeze(-1), F - ideal, 0.0)
-    length = translated.norm(dim=-1)
-    unit = torch.nn.functional.normalize(vectors, dim=-1, eps=torch.finfo(vectors.dtype).tiny)
-    direction = translated / torch.where(length > 0, length, 1.0).unsqueeze(-1)
-    cosine, niche = (unit @ direction.mT).clamp(max=1.0).max(dim=-2)
-    angle = torch.where(length > 0, cosine.acos(), 0.0)
+    living = torch.where(alive.unsqueeze(-1), F, torch.inf)
+    translated = living - living.amin(dim=-2, keepdim=True)
+    length = torch.linalg.vector_norm(translated, dim=-1)
+    # The length of an individual does not change which vector is the nearest one.
+    projection, niche = (translated @ niches.axes).max(dim=-1)
+    tiny = torch.finfo(F.dtype).tiny
+    angle = (projection / length.clamp_min(tiny)).clamp_(max=1.0).acos_()
+    if isinstance(penalty, Tensor):
+        penalty = penalty.unsqueeze(-1)
+    factor = (m * penalty * niches.sharpness).gather(-1, niche)
+    # The dead have NaN, from inf / inf, and take no part.
+    distance = torch.addcmul(length, angle.mul_(length), factor).nan_to_num_(nan=torch.inf)
+    return first_minima(distance, niche, niches.axes.shape[-1])
 
-    gamma = smallest_angles(unit).expand(*niche.shape[:-1], -1).gather(-1, niche)
-    # A fill, not a copy from the host: that would wait for the device.
-    factor = penalty if isinstance(penalty, Tensor) else F.new_full((), penalty)
-    penalty = factor.unsqueeze(-1)
-    distance = (1.0 + m * penalty * angle / gamma) * length
 
-    member = niche.unsqueeze(-2) == torch.arange(unit.shape[-2], device=F.device).unsqueeze(-1)
-    member = member & alive.unsqueeze(-2)
-    table = torch.where(member, distance.unsqueeze(-2), torch.inf)
-    winner = table.argmin(dim=-1)
-    return winner, member.any(dim=-1)
+def first_minima(
+    values: Float[Tensor, "*batch n"], group: Int[Tensor, "*batch n"], n_groups: int
+) -> tuple[Int[Tensor, "*batch q"], Bool[Tensor, "*batch q"]]:
+    """Find the first of the smallest finite values of each group.
+
+    Args:
+        values: Numbers, inf for those that take no part; no NaN.
+        group: The group of each.
+        n_groups: q.
+
+    Returns:
+        Their indices (any valid one for a group without finite values), and which
+        groups have one.
+    """
+    n, shape = values.shape[-1], (*values.shape[:-1], n_groups)
+    # Minima by scattering: a table of groups and values would be q times as large.
+    largest = torch.finfo(values.dtype).max
+    smallest = values.new_full(shape, largest).scatter_reduce_(-1, group, values, "amin")
+    index = torch.arange(n, device=values.device)
+    candidate = torch.where(values == smallest.gather(-1, group), index, n)
+    first = group.new_full(shape, n).scatter_reduce_(-1, group, candidate, "amin")
+    return first.clamp_max(n - 1), first < n
 
 
 def smallest_angles(unit: Float[Tensor, "*batch r m"]) -> Float[Tensor, "*batch r"]:

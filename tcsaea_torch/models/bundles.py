@@ -7,7 +7,6 @@ import torch
 
 from tcsaea_torch.types import Tensor
 
-
 _T = TypeVar("_T", bound="Indexed")
 
 

@@ -16,7 +16,7 @@ import torch
 
 from tcsaea_torch.problems.base import TestProblem, register
 from tcsaea_torch.types import Float, Tensor
-from tcsaea_torch.validation import check_choice, check_int
+from tcsaea_torch.validation import check_choice, check_float_tensor, check_int
 
 _N_DISTANCE_VARIABLES = {"dtlz1": 5, "dtlz1a": 5, "dtlz7": 20}
 _NAMES = ("dtlz1", "dtlz1a", "dtlz2", "dtlz3", "dtlz3a", "dtlz4", "dtlz5", "dtlz6", "dtlz7")
@@ -44,7 +44,12 @@ def _distance(name: str, Xm: Float[Tensor, "*batch k"]) -> Float[Tensor, "*batch
 
 
 def _objective(column: int, name: str, X: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch"]:
-    x1, g = X[..., 0], _distance(name, X[..., 1:])
+    return _value(column, name, X[..., 0], _distance(name, X[..., 1:]))
+
+
+def _value(
+    column: int, name: str, x1: Float[Tensor, "*batch"], g: Float[Tensor, "*batch"]
+) -> Float[Tensor, "*batch"]:
     if name in ("dtlz1", "dtlz1a"):
         return 0.5 * (x1 if column == 0 else 1.0 - x1) * (1.0 + g)
     if name == "dtlz7":
@@ -84,6 +89,13 @@ class DTLZ(TestProblem):
 
     name: str
     """The problem's name."""
+
+    def evaluate(self, X: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch n 2"]:
+        """Return both objectives (fast, slow) at points of the unit cube."""
+        shape = f"of shape (*batch, n, {self.d})"
+        check_float_tensor("X", X, shape, (None, self.d), batched=True)
+        x1, g = X[..., 0], _distance(self.name, X[..., 1:])
+        return torch.stack([_value(column, self.name, x1, g) for column in (0, 1)], dim=-1)
 
     def pareto_front(self, n: int) -> Float[Tensor, "n 2"]:
         """Return n points of the exact front.

@@ -3,7 +3,15 @@ import torch
 
 from tcsaea_torch import metrics, problems
 from tcsaea_torch.errors import InvalidInputError
-from tcsaea_torch.evolution import Draws, RVEAConfig, rvea, simplex_lattice
+from tcsaea_torch.evolution import (
+    Draws,
+    RVEAConfig,
+    adapt,
+    apd_select,
+    rvea,
+    simplex_lattice,
+    vary,
+)
 from tcsaea_torch.rng import uniforms
 
 
@@ -25,6 +33,77 @@ def test_finds_the_front_of_dtlz2():
         # 100 perfectly placed points have .004, 100 random points about .36.
         assert metrics.igd(F[alive], front) < 0.02
     assert (population.alive.sum(dim=1) >= 95).all()
+
+
+def naive_rvea(evaluate, X, alive, initial, draws, config):
+    """Search one problem by its operators, keeping the living alone."""
+    X, V, n = X[alive], initial, len(initial)
+    for t in range(config.n_generations + 1):
+        if t > 0:
+            mating, crossover, mutation = (
+                numbers[0, t - 1] for numbers in (draws.mating, draws.crossover, draws.mutation)
+            )
+            slots = torch.full((n, X.shape[1]), 0.5, dtype=X.dtype)
+            slots[slot], living = X, torch.zeros(n, dtype=torch.bool)
+            living[slot] = True
+            offspring, lives = vary(
+                slots, living, mating, crossover, mutation, config.variation,
+                each_once=config.each_once,
+            )  # fmt: skip
+            X = torch.cat([X, offspring[lives]])
+        F = evaluate(X)
+        everyone = torch.ones(len(X), dtype=torch.bool)
+        winner, slot = apd_select(F, everyone, V, (t / config.t_max) ** config.alpha)
+        X, F = X[winner[slot]], F[winner[slot]]
+        if t > 0 and t % config.adaptation_interval == 0:
+            V = adapt(initial, F.amax(dim=0) - F.amin(dim=0))
+    return X, F, slot, V
+
+
+@pytest.mark.parametrize("each_once", [True, False])
+def test_equals_a_naive_search(each_once):
+    evaluate, d, r = problems.get("dtlz2").evaluate, 11, 21
+    config = RVEAConfig(n_generations=12, each_once=each_once)
+    start = uniforms(torch.tensor([7]), "start", 0, (30, d))
+    alive = uniforms(torch.tensor([7]), "alive", 0, (30,)) < 0.8
+    population, vectors = search(evaluate, d, r=r, X=start, alive=alive, config=config)
+    draws = Draws.make(torch.tensor([0]), "test", 0, 12, r, d, torch.float64)
+    X, F, slot, V = naive_rvea(evaluate, start[0], alive[0], simplex_lattice(r), draws, config)
+    assert torch.equal(population.alive[0], slot)
+    assert torch.allclose(population.X[0][slot], X, rtol=0, atol=1e-12)
+    assert torch.allclose(population.F[0][slot], F, rtol=0, atol=1e-12)
+    assert torch.allclose(vectors[0], V, rtol=1e-12)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("each_once", [True, False])
+def test_a_cuda_graph_captures_a_search(each_once):
+    problem, r, device = problems.get("dtlz7"), 31, torch.device("cuda")
+    config = RVEAConfig(n_generations=12, each_once=each_once)
+    seeds = torch.arange(4, device=device)
+    start = uniforms(seeds, "start", 0, (40, problem.d))
+    alive = torch.ones(4, 40, dtype=torch.bool, device=device)
+    draws = Draws.make(seeds, "test", 0, 12, r, problem.d, torch.float64)
+    vectors = simplex_lattice(r, device=device)
+
+    def work():
+        return rvea(problem.evaluate, start, alive, vectors, draws, config)
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):  # what libraries set up on first use is no part of a graph
+        work()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured, adapted = work()
+    start.copy_(uniforms(seeds, "another start", 0, (40, problem.d)))
+    graph.replay()
+    expected, expected_vectors = work()
+    assert torch.equal(captured.alive, expected.alive)
+    assert torch.equal(captured.X, expected.X)
+    assert torch.equal(captured.F, expected.F)
+    assert torch.equal(adapted, expected_vectors)
 
 
 def test_each_run_of_a_batch_is_the_run_alone(device):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tcsaea_torch.evolution import adapt, apd_select, simplex_lattice
-from tcsaea_torch.evolution.selection import smallest_angles
+from tcsaea_torch.evolution.selection import first_minima, smallest_angles
 from tests.conftest import load_reference
 
 CASES = load_reference("apd_selection")["cases"]
@@ -33,6 +33,46 @@ def test_adapts_vectors_as_platemo_does(case, tensor):
     F = tensor(case["F"])
     adapted = adapt(tensor(case["V"]), F.amax(dim=0) - F.amin(dim=0))
     assert torch.equal(adapted, tensor(case["V_adapted"]))
+
+
+def naive_select(F, V, penalty):
+    """Eqs. (5) to (9) of [Cheng2016], one individual at a time."""
+
+    def angle(a, b):
+        return torch.acos(torch.dot(a, b).div(a.norm() * b.norm()).clamp(-1, 1))
+
+    gammas = [min(angle(v, w) for j, w in enumerate(V) if j != i) for i, v in enumerate(V)]
+    winners = {}
+    for i, f in enumerate(F - F.amin(dim=0)):
+        angles = torch.stack([angle(f, v) if f.norm() > 0 else f.norm() for v in V])
+        niche = int(angles.argmin())
+        apd = (1 + len(f) * penalty * angles[niche] / gammas[niche]) * f.norm()
+        if niche not in winners or apd < winners[niche][0]:
+            winners[niche] = apd, i
+    return {niche: i for niche, (_, i) in winners.items()}
+
+
+@pytest.mark.parametrize("m", [2, 3])
+@pytest.mark.parametrize("penalty", [0.0, 0.2, 1.0])
+def test_equals_a_naive_selection(m, penalty):
+    F = torch.rand(50, m, generator=torch.Generator().manual_seed(m), dtype=torch.float64)
+    V = simplex_lattice(15, m)
+    winner, occupied = select(F, V, penalty)
+    found = {j: int(winner[j]) for j in range(len(V)) if occupied[j]}
+    assert found == naive_select(F, V, penalty)
+
+
+def test_first_minima_equals_a_table(device):
+    generator = torch.Generator().manual_seed(5)
+    values = torch.randint(0, 4, (10, 60), generator=generator).double()
+    values[torch.rand(10, 60, generator=generator) < 0.3] = torch.inf
+    group = torch.randint(0, 25, (10, 60), generator=generator)
+    index, exists = first_minima(values.to(device), group.to(device), 25)
+    member = group.unsqueeze(-2) == torch.arange(25).unsqueeze(-1)
+    table = torch.where(member, values.unsqueeze(-2), torch.inf)
+    assert torch.equal(exists.cpu(), table.isfinite().any(dim=-1))
+    assert torch.equal(index.cpu()[exists.cpu()], table.argmin(dim=-1)[exists.cpu()])
+    assert ((index >= 0) & (index < 60)).all()
 
 
 def test_batch_equals_loop_and_the_dead_take_no_part(tensor):

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from tcsaea_torch.errors import InvalidInputError
-from tcsaea_torch.evolution import Draws, Variation, polynomial_mutation, sbx, vary
+from tcsaea_torch.evolution import Draws, Variation, polynomial_mutation, sbx, variation, vary
 from tests.conftest import load_reference
 
 OPERATORS = load_reference("operators")
@@ -72,10 +72,72 @@ def test_sbx_keeps_the_parents_middle_and_spread():
     crossed = torch.rand(200, 4, generator=generator) < 0.5
     x, y = sbx(a, b, u, negative, crossed, 20.0)
     assert torch.allclose(x + y, a + b)
-    assert torch.equal(x[~crossed], ((a + b) / 2 + (a - b) / 2)[~crossed])
+    assert torch.equal(x[~crossed], a[~crossed])
+    assert torch.equal(y[~crossed], b[~crossed])
     spread = ((x - y) / (a - b)).abs()[crossed]
     # The distribution of the spread: P(beta <= 1) = 1/2.
     assert 0.4 < float((spread <= 1).double().mean()) < 0.6
+
+
+def naive_sbx(a, b, u, is_negative, is_crossed, index):
+    """As published, one variable at a time."""
+    x, y = a.clone(), b.clone()
+    for i in range(len(a)):
+        if is_crossed[i]:
+            ratio = 2 * u[i] if u[i] <= 0.5 else 1 / (2 - 2 * u[i])
+            beta = ratio ** (1 / (index + 1)) * (-1 if is_negative[i] else 1)
+            x[i] = (a[i] + b[i]) / 2 + beta * (a[i] - b[i]) / 2
+            y[i] = (a[i] + b[i]) / 2 - beta * (a[i] - b[i]) / 2
+    return x, y
+
+
+def naive_mutation(X, u, is_mutated, index):
+    """As published, one variable at a time."""
+    Z, e = X.clone(), index + 1
+    for i in range(len(X)):
+        if is_mutated[i] and u[i] < 0.5:
+            base = 2 * u[i] + (1 - 2 * u[i]) * (1 - X[i]).clamp(min=0) ** e
+            Z[i] = X[i] + base ** (1 / e) - 1
+        elif is_mutated[i]:
+            base = 2 * (1 - u[i]) + 2 * (u[i] - 0.5) * X[i].clamp(min=0) ** e
+            Z[i] = X[i] + 1 - base ** (1 / e)
+    return Z
+
+
+@pytest.mark.parametrize("index", [0.0, 7.5, 20.0])
+def test_operators_equal_naive_ones(index):
+    generator = torch.Generator().manual_seed(2)
+    a, b, u = torch.rand(3, 300, 1, generator=generator, dtype=torch.float64)
+    negative, chosen = torch.rand(2, 300, 1, generator=generator) < 0.5
+    u[:2], a[2], a[3] = 0.5, 0.0, 1.0
+    expected = naive_sbx(a, b, u, negative, chosen, index)
+    for child, naive in zip(sbx(a, b, u, negative, chosen, index), expected, strict=True):
+        assert torch.allclose(child, naive, rtol=0, atol=1e-13 * float(naive.abs().max()))
+    wide = 1.2 * a - 0.1  # some lie outside the box
+    mutated = polynomial_mutation(wide, u, chosen, index)
+    expected = naive_mutation(wide, u, chosen, index)
+    assert torch.allclose(mutated, expected, rtol=0, atol=1e-14)
+    assert torch.equal(mutated[~chosen], wide[~chosen])
+
+
+@pytest.mark.parametrize("n", [8, 9])
+@pytest.mark.parametrize("block", [1, 200, 10**6])
+def test_recipes_of_many_generations_are_those_of_each(n, block, monkeypatch):
+    monkeypatch.setattr(variation, "_BLOCK_ON_CPU", block)
+    config = Variation(mutation_rate=2.0)
+    draws = Draws.make(torch.arange(3), "test", 0, 7, n, 4, torch.float64)
+    X = torch.rand(3, n, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    alive = torch.ones(3, n, dtype=torch.bool)
+    made = list(variation.recipes(draws, 6, config))
+    assert len(made) == 6  # of 7
+    for g, recipe in enumerate(made):
+        offspring, lives = variation.breed(X, alive, recipe, config, each_once=False)
+        expected, _ = vary(
+            X, alive, draws.mating[:, g], draws.crossover[:, g], draws.mutation[:, g],
+            config, each_once=False,
+        )  # fmt: skip
+        assert torch.allclose(offspring, expected, rtol=0, atol=1e-15)
+        assert lives.all()
 
 
 def test_mutation_stays_inside_and_is_as_likely_as_asked():
@@ -108,6 +170,25 @@ def test_each_living_parent_mates_once():
     )  # fmt: skip
     assert lives.sum() == 5
     assert torch.allclose(offspring[lives].sort(dim=0).values, X[alive].sort(dim=0).values)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_random_parents_are_the_living_that_the_numbers_name(dtype):
+    alive = torch.rand(20, 13, generator=torch.Generator().manual_seed(0)) < 0.4
+    alive[:, 5], alive[0] = True, False
+    alive[0, 12] = True
+    X = torch.arange(13, dtype=dtype).expand(20, 13).unsqueeze(-1) / 13
+    u = torch.rand(20, 9, generator=torch.Generator().manual_seed(1), dtype=dtype)
+    u[:, 0], u[:, 1] = torch.finfo(dtype).tiny, 1 - torch.finfo(dtype).eps / 2
+    draws = Draws.make(torch.arange(20), "test", 0, 1, 9, 1, dtype)
+    config = Variation(crossover_probability=0.0, mutation_rate=0.0)
+    offspring, _ = vary(
+        X, alive, u, draws.crossover[:, 0], draws.mutation[:, 0], config, each_once=False
+    )
+    for x, mask, numbers in zip(offspring, alive, u, strict=True):
+        living = mask.nonzero().squeeze(-1)
+        expected = living[(numbers * len(living)).long()]
+        assert torch.equal((x.squeeze(-1) * 13).round().long(), expected)
 
 
 def test_random_parents_are_living_ones():

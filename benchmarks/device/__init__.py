@@ -1,0 +1,1 @@
+"""What `python -m benchmarks.device_check` does, in parts."""
