@@ -8,6 +8,8 @@ from pathlib import Path
 
 import torch
 
+import tcsaea_torch
+
 
 def commit() -> str:
     """Return the short commit of this checkout, with a plus sign if it has changes."""
@@ -24,10 +26,10 @@ def commit() -> str:
 
 def versions() -> str:
     """Return the versions that may change a result."""
-    names = ("tcsaea-torch", "torch", "gpytorch", "botorch", "numpy")
-    return f"python {platform.python_version()}; " + "; ".join(
-        f"{name} {version(name)}" for name in names
-    )
+    # Its own version without installation metadata, which a bare checkout does not have.
+    own = f"python {platform.python_version()}; tcsaea-torch {tcsaea_torch.__version__}; "
+    names = ("torch", "gpytorch", "botorch", "numpy")
+    return own + "; ".join(f"{name} {version(name)}" for name in names)
 
 
 def machine(device: str = "cpu") -> str:

@@ -78,7 +78,7 @@ class Store:
         """Return the rows of a definition, of all seeds, devices and codes, oldest first."""
         values = identity(definition)
         where = " AND ".join(f'"{name}" IS :{name}' for name in values)
-        query = f"SELECT * FROM runs WHERE {where} ORDER BY made, rowid"
+        query = f"SELECT * FROM runs WHERE {where} ORDER BY made, seed"
         return [dict(row) for row in self._sql.execute(query, values)]
 
     def suites(self) -> list[str]:

@@ -1,6 +1,7 @@
 """Work of many runs at once."""
 
 from collections.abc import Callable
+from typing import Any
 from unittest.mock import patch
 
 import torch
@@ -8,6 +9,7 @@ import torch
 from benchmarks.micro import data
 from tcsaea_torch.kernels import PowerMode
 from tcsaea_torch.models import fitting
+from tcsaea_torch.models.optimise import Minimum
 from tcsaea_torch.models.surrogate import Surrogate
 from tcsaea_torch.models.training_set import TrainingSet
 from tcsaea_torch.rng import uniforms
@@ -34,9 +36,9 @@ def counted(fit: Callable[[], object]) -> Callable[[], int]:
     def work() -> int:
         counts: list[Tensor] = []
 
-        def noted(*args: object, **options: object) -> object:
-            found = minimise(*args, **options)  # pyright: ignore[reportArgumentType]
-            counts.append(found[2].sum())
+        def noted(*args: Any, **options: Any) -> Minimum:
+            found = minimise(*args, **options)
+            counts.append(found.n_evaluations.sum())
             return found
 
         with patch.object(fitting, "minimise_in_box", noted):

@@ -3,15 +3,13 @@
 import json
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from benchmarks import environment
 from benchmarks.micro import peers
 from benchmarks.micro.rows import Line, Measured, Outcome, Row, Setting, judge
+from benchmarks.micro.stamp import stamp
 from benchmarks.micro.timing import MAX_SECONDS, Spread, one_thread
 
 HEAD = ("what", "against", "ours (median, quartiles)", "theirs",
@@ -52,13 +50,8 @@ def _record(row: Row, setting: Setting, measured: Measured) -> dict[str, Any]:
     return {
         "name": row.name,
         "what": row.what,
-        "made": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": environment.commit(),
-        "versions": environment.versions(),
+        **stamp(setting.device),
         "peers": peers.versions(),
-        "machine": environment.machine(setting.device),
-        "device": setting.device,
-        "threads": torch.get_num_threads(),
         "quick": setting.quick,
         "repeats": setting.repeats,
         "seeds": list(measured.seeds),

@@ -2,7 +2,6 @@
 
 import os
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError
 from typing import Any
 
 import torch
@@ -15,16 +14,9 @@ def stamp(device: str) -> dict[str, Any]:
     return {
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": environment.commit(),
-        "versions": _versions(),
+        "versions": environment.versions(),
         "machine": environment.machine(device),
         "device": device,
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
     }
-
-
-def _versions() -> str:
-    try:
-        return environment.versions()
-    except PackageNotFoundError as error:  # a bare checkout, not installed
-        return f"torch {torch.__version__}; not installed: {error.name}"

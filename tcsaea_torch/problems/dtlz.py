@@ -40,7 +40,7 @@ def _distance(name: str, Xm: Float[Tensor, "*batch k"]) -> Float[Tensor, "*batch
         return (Xm**0.1).sum(dim=-1)
     if name == "dtlz7":
         return 1.0 + 9.0 * Xm.mean(dim=-1)
-    return ((Xm - 0.5) ** 2).sum(dim=-1)
+    return (Xm - 0.5).square().sum(dim=-1)
 
 
 def _objective(column: int, name: str, X: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch"]:

@@ -26,7 +26,7 @@ from tcsaea_torch.models.training_set import TrainingSet
 
 QUICK = Setting(repeats=1, quick=True, device="cpu")
 KEYS = {
-    "name", "what", "made", "commit", "versions", "peers", "machine", "device", "threads",
+    "name", "what", "made", "commit", "cores", "versions", "peers", "machine", "device", "threads",
     "quick", "repeats", "seeds", "sizes", "raw", "scores", "notes", "facts", "lines",
 }  # fmt: skip
 
