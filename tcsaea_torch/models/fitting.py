@@ -114,7 +114,9 @@ def maximise_likelihood(
     prepared = prepare(data, config.nugget_for(data.X.dtype), powers=config.p != 2.0)
     objective = _Objective(prepared, layout, n_starts=starts.shape[1])
     lower, upper = layout.box(config.theta_range, data.X)
-    found = minimise_in_box(objective, starts.flatten(0, 1), lower, upper, config.options)
+    found = minimise_in_box(
+        objective, starts.flatten(0, 1), lower, upper, config.options, n_rivals=starts.shape[1]
+    )
     best = found.value.reshape(b, -1).argmin(dim=-1)
     v = found.x.reshape(starts.shape)[torch.arange(b, device=best.device), best]
     log_variance = layout.log_variance(v)

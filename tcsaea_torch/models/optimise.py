@@ -24,6 +24,8 @@ from tcsaea_torch.validation import check_int, check_real
 
 _ARMIJO = 1e-4
 _MAX_SHRINKS = 25
+_HOPE = 10.0
+"""How much more than its slope along a full step promises a search may still gain."""
 
 Objective = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """(v: k x v, members: k) -> (values: k, gradients: k x v); inf where undefined."""
@@ -67,8 +69,6 @@ class Minimum(NamedTuple):
     """Their values; inf where no finite one was found."""
     n_evaluations: Int[Tensor, " b"]
     """How often each member was evaluated."""
-    H: Float[Tensor, "b v v"]
-    """Approximate inverse Hessians there; NaN where the search never moved."""
 
 
 def minimise_in_box(
@@ -77,9 +77,10 @@ def minimise_in_box(
     lower: Float[Tensor, " v"],
     upper: Float[Tensor, " v"],
     options: BFGSOptions,
-    H: Float[Tensor, "b v v"] | None = None,
+    *,
+    n_rivals: int = 1,
 ) -> Minimum:
-    """Minimise b independent functions of v variables in one box.
+    """Minimise b functions of v variables in one box.
 
     Args:
         objective: Values and gradients of the members whose indices it is given. The
@@ -88,38 +89,37 @@ def minimise_in_box(
         lower: Lower bounds.
         upper: Upper bounds.
         options: Stopping rules.
-        H: Inverse Hessians of similar functions, to begin with; NaN where none is known.
+        n_rivals: How many consecutive members seek the minimum of one function. When one of
+            them has ended, those stop that have no hope of becoming better.
     """
     x = start.clamp(lower, upper)
     members = torch.arange(len(x), device=x.device)
     f, g = objective(x, members)
-    search = _Search.begin(x, f, g, H, lower, upper, options)
-    check_every = options.check_every or (1 if x.device.type == "cpu" else 4)
-    best_x, best_f, best_H = x.clone(), f.clone(), search.H.clone()
+    search = _Search.begin(x, f, g, lower, upper, options)
+    best_x, best_f = x.clone(), f.clone()
     n_evaluations = torch.full_like(members, options.max_evaluations)
-
-    def leave(done: Tensor, n_passes: int) -> None:
-        index = members[done]
-        best_x[index], best_f[index], best_H[index] = (
-            search.x[done], search.f[done], search.H[done]
-        )  # fmt: skip
-        best_H[index] = torch.where(search.is_scaled[done, None, None], best_H[index], torch.nan)
-        n_evaluations[index] = n_passes
+    lead = f.new_full((len(x) // n_rivals,), torch.inf)
+    check_every = options.check_every or (1 if x.device.type == "cpu" else 4)
 
     for n_passes in range(1, options.max_evaluations):
         if n_passes % check_every == 0:
-            n_done = int(search.done.sum())
-            if n_done:
-                leave(search.done, n_passes)
-            if n_done == len(members):
-                return Minimum(best_x, best_f, n_evaluations, best_H)
-            if n_done:
-                members, search = members[~search.done], search.keep(~search.done)
+            done = search.done
+            if n_rivals > 1:
+                ended = search.f.masked_fill(~done, torch.inf)
+                lead.scatter_reduce_(0, members // n_rivals, ended, "amin")
+                done = done | (search.promise() > lead[members // n_rivals])
+            if bool(done.any()):
+                index = members[done]
+                best_x[index], best_f[index] = search.x[done], search.f[done]
+                n_evaluations[index] = n_passes
+                members, search = members[~done], search.keep(~done)
+                if not len(members):
+                    return Minimum(best_x, best_f, n_evaluations)
         trial = torch.addcmul(search.x, search.step.unsqueeze(-1), search.direction)
         trial = trial.clamp(lower, upper)
         search = search.advance(trial, *objective(trial, members))
-    leave(torch.ones_like(search.done), options.max_evaluations)
-    return Minimum(best_x, best_f, n_evaluations, best_H)
+    best_x[members], best_f[members] = search.x, search.f
+    return Minimum(best_x, best_f, n_evaluations)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -149,7 +149,6 @@ class _Search:
         x: Tensor,
         f: Tensor,
         g: Tensor,
-        H: Tensor | None,
         lower: Tensor,
         upper: Tensor,
         options: BFGSOptions,
@@ -158,15 +157,12 @@ class _Search:
         blocked = _blocked(x, g, lower, upper)
         size = g.masked_fill(blocked, 0.0).abs().amax(dim=-1)
         # The first step changes the steepest variable by 1: gradients say nothing of scale.
-        unscaled = torch.eye(v, dtype=x.dtype, device=x.device).expand(b, v, v)
-        unscaled = unscaled / size.clamp_min(1e-12)[:, None, None]
-        is_scaled = torch.zeros_like(f, dtype=torch.bool)
-        if H is not None:
-            is_scaled = ~H.isnan().flatten(1).any(dim=-1)
-            unscaled = torch.where(is_scaled[:, None, None], H, unscaled)
+        H = torch.eye(v, dtype=x.dtype, device=x.device).expand(b, v, v)
+        H = H / size.clamp_min(1e-12)[:, None, None]
         return cls(
-            x=x, f=f, g=g, blocked=blocked, H=unscaled, is_scaled=is_scaled,
-            direction=_direction(g, blocked, unscaled, options.max_step),
+            x=x, f=f, g=g, blocked=blocked, H=H,
+            is_scaled=torch.zeros_like(f, dtype=torch.bool),
+            direction=_direction(g, blocked, H, options.max_step),
             step=torch.ones_like(f), n_shrinks=torch.zeros_like(f, dtype=torch.int64),
             done=(size <= options.gradient_tolerance) | f.isinf(),
             lower=lower, upper=upper, options=options,
@@ -176,6 +172,10 @@ class _Search:
         """Keep only the members in `mask`."""
         constant = ("lower", "upper", "options")
         return _Search(**{k: v if k in constant else v[mask] for k, v in self.__dict__.items()})
+
+    def promise(self) -> Float[Tensor, " b"]:
+        """Return a value that each search will hardly get below."""
+        return self.f + _HOPE * (self.direction * self.g).sum(dim=-1)
 
     def advance(self, trial: Tensor, f: Tensor, g: Tensor) -> "_Search":
         """Take or refuse the trial points of all members."""

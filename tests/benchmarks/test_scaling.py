@@ -76,12 +76,12 @@ def test_likelihoods_are_counted(monkeypatch):
     seen = []
     minimise = fitting.minimise_in_box
 
-    def noted(objective, *rest):
+    def noted(objective, *rest, **options):
         def counting(v, members):
             seen.append(len(v))
             return objective(v, members)
 
-        return minimise(counting, *rest)
+        return minimise(counting, *rest, **options)
 
     monkeypatch.setattr(fitting, "minimise_in_box", noted)
     work = batches.counted(batches.fits(2, 12, 3, "cpu"))

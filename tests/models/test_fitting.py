@@ -28,9 +28,9 @@ def evaluations(monkeypatch):
     """The numbers of evaluations that each member of each fit took."""
     counts = []
 
-    def counting(*args):
-        result = minimise(*args)
-        counts.append(result[2])
+    def counting(*args, **options):
+        result = minimise(*args, **options)
+        counts.append(result.n_evaluations)
         return result
 
     minimise = fitting.minimise_in_box

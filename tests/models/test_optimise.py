@@ -5,15 +5,9 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from tcsaea_torch.models import optimise
-from tcsaea_torch.models.optimise import BFGSOptions
+from tcsaea_torch.models.optimise import BFGSOptions, minimise_in_box
 
 TIGHT = BFGSOptions(max_evaluations=400, gradient_tolerance=1e-9, value_tolerance=0.0)
-
-
-def minimise_in_box(*args):
-    """Return the points, their values and the numbers of evaluations."""
-    return optimise.minimise_in_box(*args)[:3]
 
 
 def draw(*shape, seed=0):
@@ -353,3 +347,44 @@ def test_float32_is_kept_and_works():
     v, value, _ = minimise_in_box(objective, torch.zeros(1, 3), lower, upper, BFGSOptions())
     assert v.dtype == value.dtype == torch.float32
     assert v.tolist() == [pytest.approx([0.25, 1.0, -0.5], abs=1e-5)]
+
+
+def two_valleys(v, members):
+    """A shallow valley that bends towards 1, where it is 0.5 high, and a steep one at -1, of 0."""
+    x, y = v[:, 0], v[:, 1]
+    bent = 20.0 * (y - x.square()).square() + 0.05 * (x - 1.0).square() + 0.5
+    steep = 10.0 * (x + 1.0).square() + 10.0 * (y + 1.0).square()
+    return torch.where(y > -0.5, bent, steep)
+
+
+def test_rivals_without_hope_stop_when_another_has_ended():
+    lower, upper = torch.full((2,), -2.0).double(), torch.full((2,), 2.0).double()
+    start = f64([[-1.2, 1.4], [-0.9, -1.2], [-1.2, 1.4], [-1.1, 1.3]])
+    objective, options = by_autograd(two_valleys), BFGSOptions()
+    alone = minimise_in_box(objective, start, lower, upper, options)
+    together = minimise_in_box(objective, start, lower, upper, options, n_rivals=2)
+    # The second ends soon in the deep valley: the first gives up. The others are no rivals of it.
+    assert together.value[1].item() == pytest.approx(0.0, abs=1e-9)
+    assert together.n_evaluations[0] < 0.8 * alone.n_evaluations[0]
+    assert together.value[0] > 0.5
+    for i in (1, 2, 3):
+        torch.testing.assert_close(together.x[i], alone.x[i], rtol=0, atol=1e-6)
+    best = alone.value.reshape(2, 2).amin(dim=-1)
+    torch.testing.assert_close(together.value.reshape(2, 2).amin(dim=-1), best, rtol=0, atol=1e-9)
+
+
+def test_rivals_lose_no_minimum():
+    function, _, _ = quadratics(5, 3, seed=8)
+
+    def bumpy(v, members):
+        return function(v, members // 4) + 0.5 * (4.0 * v).sin().sum(dim=-1)
+
+    lower, upper = torch.full((3,), -2.0).double(), torch.full((3,), 2.0).double()
+    start = 4.0 * draw(20, 3, seed=4) - 2.0
+    objective = by_autograd(bumpy)
+    alone, together = (
+        minimise_in_box(objective, start, lower, upper, BFGSOptions(), n_rivals=n) for n in (1, 4)
+    )
+    best = [found.value.reshape(5, 4).amin(dim=-1) for found in (alone, together)]
+    torch.testing.assert_close(best[1], best[0], rtol=0, atol=1e-8)
+    assert together.n_evaluations.sum() < alone.n_evaluations.sum()

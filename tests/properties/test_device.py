@@ -68,7 +68,7 @@ def test_likelihood(p, has_variance):
 
 def test_a_pass_of_the_optimiser():
     lower, upper = meta(4), meta(4)
-    search = _Search.begin(meta(3, 4), meta(3), meta(3, 4), None, lower, upper, BFGSOptions())
+    search = _Search.begin(meta(3, 4), meta(3), meta(3, 4), lower, upper, BFGSOptions())
     assert search.advance(meta(3, 4), meta(3), meta(3, 4)).x.shape == (3, 4)
 
 
