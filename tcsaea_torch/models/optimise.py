@@ -199,10 +199,12 @@ class _Search:
         curvature = (change - slope).clamp_min(torch.finfo(f.dtype).tiny)
         shrink = (-0.5 * slope / curvature).clamp(0.1, 0.5).masked_fill(f.isinf(), 0.5)
         direction = _direction(g, blocked, H, options.max_step)
+        # Not at once the full step again: where one was too long, the next is too.
+        step = torch.where(accept, (2.0 * self.step).clamp_max(1.0), self.step * shrink)
         return _Search(
             x=x, f=torch.where(accept, f, self.f), g=g, blocked=blocked, H=H, is_scaled=is_scaled,
             direction=torch.where(taken, direction, self.direction),
-            step=(self.step * shrink).masked_fill(accept, 1.0), n_shrinks=n_shrinks,
+            step=step, n_shrinks=n_shrinks,
             done=self.done | small | (steepest <= options.gradient_tolerance)
             | (n_shrinks > _MAX_SHRINKS),
             lower=self.lower, upper=self.upper, options=options,
