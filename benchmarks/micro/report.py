@@ -21,7 +21,7 @@ def run(
 ) -> list[Outcome]:
     """Measure rows one after the other, write a file for each and report the table."""
     folder.mkdir(parents=True, exist_ok=True)
-    report("\n".join("| " + " | ".join(cells) + " |" for cells in (HEAD, ["---"] * len(HEAD))))
+    report(_table([]))
     every, details = [], []
     for row in rows:
         with one_thread():
@@ -33,17 +33,58 @@ def run(
         name = row.name + ("-quick" if setting.quick else "")
         record["lines"] = [asdict(outcome) for outcome in outcomes]
         (folder / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
-        for outcome in outcomes:
-            report("| " + " | ".join(_cells(row, outcome)) + " |")
-        if measured.scores:
-            scores = ", ".join(f"{k} {v:.5g}" for k, v in measured.scores.items())
-            details.append(f"{row.name}, negative log-likelihood a point: {scores}")
-        if "igd" in measured.facts:
-            igd = ", ".join(f"{k} {v:.3g}" for k, v in measured.facts["igd"].items())
-            details.append(f"{row.name}, IGD: {igd}")
+        report(_lines([_cells(row.what, outcome) for outcome in outcomes]))
+        details += _quality(record)
         every += outcomes
     report("\n" + "\n".join([*details, _legend(setting, folder)]))
+    if not setting.quick:
+        report(f"All that is stored: {write_table(folder)}")
     return every
+
+
+def write_table(folder: Path) -> Path:
+    """Write `table.md` with all stored rows, of whichever day, and say what made them."""
+    files = (path for path in sorted(folder.glob("*.json")) if not path.stem.endswith("-quick"))
+    records = [record for path in files if "lines" in (record := json.loads(path.read_text()))]
+    cells = [
+        _cells(record["what"], _outcome(line)) for record in records for line in record["lines"]
+    ]
+    makers = dict.fromkeys(
+        _maker(r["commit"], r["versions"], r["peers"], r["machine"]) for r in records
+    )
+    details = [f"- {line}" for record in records for line in _quality(record)]
+    path = folder / "table.md"
+    path.write_text("\n".join([_table(cells), "", *details, "", *makers]) + "\n")
+    return path
+
+
+def _outcome(stored: dict[str, Any]) -> Outcome:
+    """Return the outcome that a record holds."""
+    spreads = {
+        name: None if stored[name] is None else Spread(**stored[name])
+        for name in ("ours", "theirs", "ratio")
+    }
+    return Outcome(**{**stored, **spreads, "line": Line(**stored["line"])})
+
+
+def _table(cells: list[list[str]]) -> str:
+    return _lines([list(HEAD), ["---"] * len(HEAD), *cells])
+
+
+def _lines(cells: list[list[str]]) -> str:
+    return "\n".join("| " + " | ".join(row) + " |" for row in cells)
+
+
+def _quality(record: dict[str, Any]) -> list[str]:
+    """Return how good the results were that took these times."""
+    lines = []
+    if record["scores"]:
+        scores = ", ".join(f"{k} {v:.5g}" for k, v in record["scores"].items())
+        lines.append(f"{record['name']}, negative log-likelihood a point: {scores}")
+    if "igd" in record["facts"]:
+        igd = ", ".join(f"{k} {v:.3g}" for k, v in record["facts"]["igd"].items())
+        lines.append(f"{record['name']}, IGD: {igd}")
+    return lines
 
 
 def _record(row: Row, setting: Setting, measured: Measured) -> dict[str, Any]:
@@ -63,12 +104,12 @@ def _record(row: Row, setting: Setting, measured: Measured) -> dict[str, Any]:
     }
 
 
-def _cells(row: Row, outcome: Outcome) -> list[str]:
+def _cells(what: str, outcome: Outcome) -> list[str]:
     line = outcome.line
     against = line.against + (f" ({outcome.note})" if outcome.note else "")
     reached = {True: "yes", False: "no", None: ""}[outcome.reached]
     return [
-        row.what,
+        what,
         against,
         _shown(outcome.ours, line.unit),
         "" if outcome.theirs is None else _shown(outcome.theirs, line.unit),
@@ -98,11 +139,16 @@ def _shown(spread: Spread, unit: str) -> str:
 
 def _legend(setting: Setting, folder: Path) -> str:
     sizes = "Tiny sizes (--quick): the numbers mean nothing. " if setting.quick else ""
-    others = ", ".join(f"{name} {version}" for name, version in peers.versions().items())
+    machine = environment.machine(setting.device)
     return (
         f"{sizes}{setting.repeats} rounds in which rivals take turns (fewer where they take more "
         f"than {MAX_SECONDS:g} s), one thread. Against a peer the ratio is its time over "
         "ours, against bare operations ours over theirs. "
-        f"Commit {environment.commit()}; {environment.versions()}; {others}; "
-        f"{environment.machine(setting.device)}. Written to {folder}."
+        f"{_maker(environment.commit(), environment.versions(), peers.versions(), machine)} "
+        f"Written to {folder}."
     )
+
+
+def _maker(commit: str, versions: str, others: dict[str, str], machine: str) -> str:
+    listed = [versions, *(f"{name} {version}" for name, version in others.items()), machine]
+    return f"Commit {commit}; {'; '.join(listed)}."

@@ -4,6 +4,7 @@ import re
 import time
 import types
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -336,3 +337,28 @@ def test_rows_are_consistent():
         assert name == row.name
         for line in row.lines:
             assert bool(line.rivals) == (line.kind != "value")
+
+
+def test_the_stored_table_holds_every_row_and_what_made_it(tmp_path):
+    work = Row(
+        name="work", what="some work",
+        lines=(Line(against="a rival", kind="speed-up", target=2.0, rivals=("rival",)),
+               Line(against="alone", kind="value", target=1.0)),
+        measure=lambda setting: Measured(
+            raw={OURS: (0.5, 0.5), "rival": (2.0, 2.0)}, sizes={}, scores={"ours": -1.5},
+        ),
+    )  # fmt: skip
+    setting = replace(QUICK, quick=False)
+    for name in ("first", "second"):
+        micro.run([replace(work, name=name)], setting, tmp_path, report=lambda _: None)
+    (tmp_path / "scaling.json").write_text("{}")  # another command's, without rows
+    micro.run([replace(work, name="tiny")], QUICK, tmp_path, report=lambda _: None)
+    table = (tmp_path / "table.md").read_text()
+    body = [line for line in table.splitlines() if line.startswith("| ")][2:]
+    assert len(body) == 4
+    assert body[0] == body[2]
+    assert body[0].split(" | ")[2:] == [
+        "500 ms (500 to 500)", "2 s (2 to 2)", "4 x (4 to 4)", ">= 2 x", "yes |",
+    ]  # fmt: skip
+    assert "- second, negative log-likelihood a point: ours -1.5" in table
+    assert table.count("Commit ") == 1  # both were made alike
