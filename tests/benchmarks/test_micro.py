@@ -345,7 +345,7 @@ def test_the_stored_table_holds_every_row_and_what_made_it(tmp_path):
         lines=(Line(against="a rival", kind="speed-up", target=2.0, rivals=("rival",)),
                Line(against="alone", kind="value", target=1.0)),
         measure=lambda setting: Measured(
-            raw={OURS: (0.5, 0.5), "rival": (2.0, 2.0)}, sizes={}, scores={"ours": -1.5},
+            raw={OURS: (0.5, 0.5), "rival": (2.0, 2.0)}, sizes={}, scores={OURS: -1.5, "rival": -1.5},
         ),
     )  # fmt: skip
     setting = replace(QUICK, quick=False)
@@ -360,5 +360,5 @@ def test_the_stored_table_holds_every_row_and_what_made_it(tmp_path):
     assert body[0].split(" | ")[2:] == [
         "500 ms (500 to 500)", "2 s (2 to 2)", "4 x (4 to 4)", ">= 2 x", "yes |",
     ]  # fmt: skip
-    assert "- second, negative log-likelihood a point: ours -1.5" in table
+    assert "- second, negative log-likelihood a point: ours -1.5, rival -1.5" in table
     assert table.count("Commit ") == 1  # both were made alike
