@@ -345,7 +345,8 @@ def test_the_stored_table_holds_every_row_and_what_made_it(tmp_path):
         lines=(Line(against="a rival", kind="speed-up", target=2.0, rivals=("rival",)),
                Line(against="alone", kind="value", target=1.0)),
         measure=lambda setting: Measured(
-            raw={OURS: (0.5, 0.5), "rival": (2.0, 2.0)}, sizes={}, scores={OURS: -1.5, "rival": -1.5},
+            raw={OURS: (0.5, 0.5), "rival": (2.0, 2.0)}, sizes={},
+            scores={OURS: -1.5, "rival": -1.5},
         ),
     )  # fmt: skip
     setting = replace(QUICK, quick=False)
