@@ -5,6 +5,7 @@
     python -m benchmarks tables SUITE    tables of stored runs, as Markdown and CSV
     python -m benchmarks micro [ROW]     speed of the numeric core, against peers
     python -m benchmarks scaling         time over rows and batches, as JSON and a figure
+    python -m benchmarks profile         where the time of fits and searches goes
 
 Rows go to benchmarks/results. SUITE-smoke is SUITE with tiny budgets.
 """
@@ -15,7 +16,7 @@ import sys
 from pathlib import Path
 
 from benchmarks import micro, runner, suites, tables
-from benchmarks.micro import scaling
+from benchmarks.micro import profile, scaling
 from benchmarks.store import Store
 from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.validation import check_device, check_int
@@ -30,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
         for name, minimum in (("seeds", 1), ("workers", 0), ("threads", 1), ("repeats", 1)):
             if getattr(options, name, None) is not None:
                 check_int(name, getattr(options, name), minimum=minimum)
-        if options.action in (_micro, _scaling):
+        if options.action in (_micro, _scaling, _profile):
             return options.action(options)
         chosen = [suites.get(name) for name in options.suites or suites.SUITES]
         with Store(options.results) as store:
@@ -93,15 +94,22 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     growth.set_defaults(action=_scaling, repeats=3)
 
+    where = commands.add_parser(
+        "profile", help="where the time of fits and searches goes, and their limits",
+        description=profile.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    where.set_defaults(action=_profile, device="cpu", repeats=1)
+
     for command in (rows, growth):
         command.add_argument("--repeats", type=int,
                              help=f"rounds (default {command.get_default('repeats')})")  # fmt: skip
+        command.add_argument("--device", default="cpu", help="where to compute, such as cuda")
+    for command in (rows, growth, where):
         command.add_argument(
             "--quick", action="store_true",
             help="tiny sizes, to see that all works; writes NAME-quick.json",
         )  # fmt: skip
-        command.add_argument("--device", default="cpu", help="where to compute, such as cuda")
-    for command in (run, status, table, rows, growth):
+    for command in (run, status, table, rows, growth, where):
         command.add_argument("--results", type=Path, default=RESULTS, help="folder of the rows")
     return parser
 
@@ -151,6 +159,11 @@ def _micro(options: argparse.Namespace) -> int:
 
 def _scaling(options: argparse.Namespace) -> int:
     scaling.run(_setting(options), options.results / "micro", report=_print_now)
+    return 0
+
+
+def _profile(options: argparse.Namespace) -> int:
+    profile.run(_setting(options), options.results / "micro", report=_print_now)
     return 0
 
 
