@@ -53,8 +53,9 @@ class FitConfig:
     """Power of the kernel: fixed in (0, 2], or fitted in [1, 2]: "shared" or "ard"."""
     input_scaling: InputScaling = "unit"
     """"unit", or "standardize" as in DACE; theta is in these units."""
-    theta_range: tuple[float, float] = (1e-5, 1e3)
-    """Box for every theta. DACE's is (1e-5, 100) on standardised inputs."""
+    theta_range: tuple[float, float] = (1e-8, 1e3)
+    """Box for every theta. DACE's is (1e-5, 100) on standardised inputs; a variable that
+    hardly matters wants a smaller one."""
     starts: tuple[float, ...] = (0.4, 4.0)
     """Isotropic starts, as the typical sum of theta d^2 between two points: far above 10
     nothing is correlated, and the likelihood has no slope."""

@@ -108,7 +108,7 @@ def fit_by_botorch(X, y, p):
             X, standard, floor, covar_module=ScaleKernel(kernel), outcome_transform=None
         )
         fit_gpytorch_mll(ExactMarginalLogLikelihood(gp.likelihood, gp))
-    theta = kernel.theta.detach().squeeze(0).clamp(1e-5, 1e3)
+    theta = kernel.theta.detach().squeeze(0).clamp(1e-8, 1e3)
     powers = None if p == 2.0 else kernel.p.detach().expand(1, X.shape[-1]).squeeze(0).clone()
     return Hyperparameters(theta=theta, p=powers)
 
@@ -145,11 +145,11 @@ def test_no_nearby_parameters_are_better(name):
     X, y = DATA[name]()
     found = fit(X, y).hyperparameters
     at_best = nll(X, y, found)
-    inside = found.theta > 2e-5
+    inside = found.theta > 2e-8
     assert at_best.d_log_theta[inside].abs().max() < 1e-4
     assert (at_best.d_log_theta[~inside] > -1e-6).all()
     d = X.shape[-1]
-    around = (found.theta * torch.exp(0.3 * normal(40, d))).clamp(1e-5, 1e3)
+    around = (found.theta * torch.exp(0.3 * normal(40, d))).clamp(1e-8, 1e3)
     many = Hyperparameters(theta=around)
     assert (nll(X.expand(40, -1, -1), y.expand(40, -1), many).value >= at_best.value - 1e-9).all()
 
@@ -162,7 +162,7 @@ def test_the_gradient_vanishes_where_powers_are_fitted():
     assert 1.0 < found.p[0] < 2.0
     assert at_best.d_p is not None
     assert at_best.d_p.sum().abs() < 1e-4
-    assert at_best.d_log_theta[found.theta > 2e-5].abs().max() < 1e-4
+    assert at_best.d_log_theta[found.theta > 2e-8].abs().max() < 1e-4
 
 
 def test_theta_of_a_simulated_process_is_recovered():
@@ -394,7 +394,7 @@ def test_theta_stays_in_its_range():
     assert narrow.min() == pytest.approx(0.05)
     assert narrow.max() == pytest.approx(0.5)
     wide = fit(X, y).hyperparameters.theta
-    assert wide.min() == pytest.approx(1e-5)
+    assert wide.min() == pytest.approx(1e-8)
     assert wide.max() > 0.5
 
 
