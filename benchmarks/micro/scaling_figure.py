@@ -53,7 +53,9 @@ def _draw(ax: Any, panel: dict[str, Any]) -> None:
     ax.set_xlabel(panel["x"])
     ax.set_ylabel(f"{panel['y']} [s]")
     ax.grid(visible=True, which="both", alpha=0.3)
-    ax.legend(fontsize=8)
+    low, high = ax.get_ylim()
+    ax.set_ylim(low, high * (high / low) ** 0.35)  # room for the legend above all lines
+    ax.legend(fontsize=8, loc="upper left" if panel["x"].startswith("rows") else "upper right")
 
 
 def _made_with(record: dict[str, Any]) -> str:
