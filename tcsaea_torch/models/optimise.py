@@ -1,7 +1,7 @@
 """Projected BFGS in a box, for many small problems at once.
 
 Each pass evaluates every unfinished problem once, at its own trial point; whoever is
-content with it takes a new quasi-Newton direction, and whoever is not halves its step.
+content with it takes a new quasi-Newton direction, and whoever is not shortens its step.
 So no member waits for another's line search, and there is no inner loop.
 
 Following Bertsekas' two-metric projection [Bertsekas1982], a direction uses the inverse
