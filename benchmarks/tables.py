@@ -10,6 +10,7 @@ from pathlib import Path
 
 from scipy.stats import mannwhitneyu
 
+from benchmarks import markdown
 from benchmarks.fingerprint import fingerprint
 from benchmarks.store import Row, Store
 from benchmarks.suites import Definition, Suite
@@ -100,7 +101,7 @@ def make(store: Store, suite: Suite, metric: str) -> Table:
     used = [row for rows in chosen.values() for row in rows]
     text = [
         f"# {suite.name}: {metric.upper()}", "", suite.about + ".", "",
-        _markdown_rows(["problem", *columns], body), "",
+        markdown.table(["problem", *columns], body), "",
         _legend(suite, metric, used, n_missing=sum(not rows for rows in chosen.values())),
     ]  # fmt: skip
     return Table(name=f"{suite.name}-{metric}", markdown="\n".join(text), csv=_csv(cells, metric))
@@ -216,11 +217,6 @@ def _shown(cell: Cell | None, metric: str) -> str:
 def _rounded(value: float, digits: int) -> str:
     """Return a value with so many significant digits, without an exponent if it is large."""
     return f"{float(f'{value:.{digits}g}'):g}"
-
-
-def _markdown_rows(head: list[str], body: list[list[str]]) -> str:
-    rows = [head, ["---"] * len(head), *body]
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
 def _legend(suite: Suite, metric: str, rows: list[Row], *, n_missing: int) -> str:

@@ -2,13 +2,13 @@
 
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from benchmarks import environment
+from benchmarks import environment, markdown
 from benchmarks.device.budget import Budget
 from benchmarks.device.checks import Check
 from benchmarks.device.measure import Timing
@@ -78,9 +78,9 @@ class Record:
         sections = [
             _made_with(self.made_with, quick=self.quick),
             "\n".join(_check_line(name, check) for name, check in self.checks.items()),
-            _table(TIMING_HEAD, [_timing_cells(timing) for timing in self.timings]),
+            markdown.table(TIMING_HEAD, [_timing_cells(timing) for timing in self.timings]),
             "When the device pays, per item:",
-            _table(VERDICT_HEAD, [cells for v in self.verdicts for cells in _verdict_cells(v)]),
+            markdown.table(VERDICT_HEAD, chain.from_iterable(map(_verdict_cells, self.verdicts))),
             "\n".join(f"- {v.what}: {v.summary}" for v in self.verdicts),
             _estimate_line(self.estimate),
         ]
@@ -102,11 +102,6 @@ def _made_with(entries: dict[str, Any], *, quick: bool) -> str:
 
 def _check_line(name: str, check: Check) -> str:
     return "\n  ".join([f"- {name}: {check.summary}", *check.failures])
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 
 def _timing_cells(timing: Timing) -> list[str]:

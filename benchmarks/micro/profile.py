@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from benchmarks import markdown
 from benchmarks.micro import data, likelihood, search
 from benchmarks.micro.batches import counted
 from benchmarks.micro.rows import Setting
@@ -30,6 +31,7 @@ _FITS: tuple[tuple[str, int, int, PowerMode], ...] = (
     ("uf1", 354, 30, "ard"),
 )
 """Problem, n, d and p of the fits."""
+HEAD = ("what", "takes", "operators", "cannot take less than", "shares of the operators' time")
 _N_SHOWN = 8
 """Operators shown by name."""
 
@@ -50,13 +52,15 @@ class Profile:
     """What the limit is."""
 
     @property
-    def line(self) -> str:
-        """Return it as a row of a Markdown table."""
-        shares = ", ".join(f"{name} {share:.0%}" for name, share in self.shares.items())
-        return (
-            f"| {self.what} | {1e3 * self.seconds:.3g} ms | {self.n_operators} | "
-            f"{1e3 * self.limit_seconds:.3g} ms: {self.limit} | {shares} |"
-        )
+    def cells(self) -> list[str]:
+        """The cells of its row in a table."""
+        return [
+            self.what,
+            f"{1e3 * self.seconds:.3g} ms",
+            str(self.n_operators),
+            f"{1e3 * self.limit_seconds:.3g} ms: {self.limit}",
+            ", ".join(f"{name} {share:.0%}" for name, share in self.shares.items()),
+        ]
 
 
 def run(setting: Setting, folder: Path, *, report: Callable[[str], None] = print) -> Path:
@@ -73,9 +77,7 @@ def run(setting: Setting, folder: Path, *, report: Callable[[str], None] = print
         json.dumps(record | {"profiles": [asdict(p) for p in profiles]}, indent=1) + "\n"
     )
     lines = [
-        "| what | takes | operators | cannot take less than | shares of the operators' time |",
-        "| --- | --- | --- | --- | --- |",
-        *(one.line for one in profiles),
+        markdown.table(HEAD, [one.cells for one in profiles]),
         "",
         f"Commit {record['commit']}; {record['versions']}; {record['machine']}.",
     ]

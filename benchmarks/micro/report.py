@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks import environment
+from benchmarks import environment, markdown
 from benchmarks.micro import peers
 from benchmarks.micro.rows import Line, Measured, Outcome, Row, Setting, judge
 from benchmarks.micro.stamp import stamp
@@ -21,7 +21,7 @@ def run(
 ) -> list[Outcome]:
     """Measure rows one after the other, write a file for each and report the table."""
     folder.mkdir(parents=True, exist_ok=True)
-    report(_table([]))
+    report(markdown.table(HEAD, []))
     every, details = [], []
     for row in rows:
         with one_thread():
@@ -33,7 +33,7 @@ def run(
         name = row.name + ("-quick" if setting.quick else "")
         record["lines"] = [asdict(outcome) for outcome in outcomes]
         (folder / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
-        report(_lines([_cells(row.what, outcome) for outcome in outcomes]))
+        report(markdown.lines([_cells(row.what, outcome) for outcome in outcomes]))
         details += _quality(record)
         every += outcomes
     report("\n" + "\n".join([*details, _legend(setting, folder)]))
@@ -54,7 +54,7 @@ def write_table(folder: Path) -> Path:
     )
     details = [f"- {line}" for record in records for line in _quality(record)]
     path = folder / "table.md"
-    path.write_text("\n".join([_table(cells), "", *details, "", *makers]) + "\n")
+    path.write_text("\n".join([markdown.table(HEAD, cells), "", *details, "", *makers]) + "\n")
     return path
 
 
@@ -65,14 +65,6 @@ def _outcome(stored: dict[str, Any]) -> Outcome:
         for name in ("ours", "theirs", "ratio")
     }
     return Outcome(**{**stored, **spreads, "line": Line(**stored["line"])})
-
-
-def _table(cells: list[list[str]]) -> str:
-    return _lines([list(HEAD), ["---"] * len(HEAD), *cells])
-
-
-def _lines(cells: list[list[str]]) -> str:
-    return "\n".join("| " + " | ".join(row) + " |" for row in cells)
 
 
 def _quality(record: dict[str, Any]) -> list[str]:

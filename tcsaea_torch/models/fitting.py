@@ -138,7 +138,7 @@ class _Objective:
     def __init__(self, prepared: Prepared, layout: "_Layout", *, n_starts: int) -> None:
         self._prepared, self._layout, self._n_starts = prepared, layout, n_starts
         limit = _PART["cpu" if prepared.noise.device.type == "cpu" else "cuda"]
-        self._size = max(1, limit // prepared.numbers)
+        self._size = max(1, limit // prepared.correlation.numbers)
         self._members: Tensor | None = None
         self._parts: list[Prepared] = []
 

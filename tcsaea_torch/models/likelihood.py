@@ -183,11 +183,6 @@ class Prepared(Indexed):
     """Number of living rows, at least 1."""
     is_exact: Bool[Tensor, " b"]
 
-    @property
-    def numbers(self) -> int:
-        """Numbers in the largest tensor that an evaluation makes for one model."""
-        return self.correlation.numbers
-
 
 def prepare(data: Standardised, nugget: float, *, powers: bool) -> Prepared:
     """Prepare evaluations for b models.

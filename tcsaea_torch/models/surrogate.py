@@ -16,6 +16,7 @@ from tcsaea_torch.models.bundles import Indexed
 from tcsaea_torch.models.likelihood import (
     Factorisation,
     Standardised,
+    absent_columns,
     closed_form_variance,
     count,
     factorise,
@@ -117,7 +118,7 @@ def _is_exact(
 ) -> Bool[Tensor, "*batch"]:
     """Return whether a least-squares fit of the trend leaves nothing but rounding errors."""
     FF = F.mT @ F
-    FF.diagonal(dim1=-2, dim2=-1).add_((F == 0).all(dim=-2).to(FF))
+    FF.diagonal(dim1=-2, dim2=-1).add_(absent_columns(F))
     factor, info = torch.linalg.cholesky_ex(FF)
     residual = y.unsqueeze(-1)
     for _ in range(3):  # refined twice: normal equations lose digits

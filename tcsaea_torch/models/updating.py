@@ -17,7 +17,7 @@ import torch
 from tcsaea_torch.errors import FitError
 from tcsaea_torch.kernels import power_exponential
 from tcsaea_torch.models.bundles import map_tensors
-from tcsaea_torch.models.likelihood import Factorisation, Standardised
+from tcsaea_torch.models.likelihood import Factorisation, Standardised, absent_columns
 from tcsaea_torch.models.surrogate import JITTERS, Surrogate, _is_exact
 from tcsaea_torch.types import Float, Tensor
 
@@ -127,8 +127,7 @@ def extend(
     )
     data = replace(data, is_exact=_is_exact(data.F.detach(), data.y.detach()))
     FCiF = G.mT @ G
-    # A column without a row in it is absent: unit diagonal.
-    FCiF = FCiF + torch.diag_embed((append_rows(old.F, F) == 0).all(dim=-2).to(FCiF))
+    FCiF = FCiF + torch.diag_embed(absent_columns(append_rows(old.F, F)))
     FCiF_chol, info = torch.linalg.cholesky_ex(FCiF)
     if bool((info > 0).any()):
         raise FitError("the trend cannot be estimated: F'C^-1F is not positive definite")
