@@ -2,14 +2,14 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from tcsaea_torch.archive import Archive
 from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.problems.base import TestProblem
-from tcsaea_torch.strategies.base import RunView, Strategy
+from tcsaea_torch.strategies.base import Proposal, RunView, Strategy, budget
 from tcsaea_torch.types import Tensor
 
 
@@ -41,10 +41,11 @@ def initial_view(
     *,
     n_slow: int,
     n_init: int,
+    strategy: Strategy | None = None,
     device: str = "cpu",
     dtype: torch.dtype = torch.float64,
 ) -> RunView:
-    """Return the view of b runs before anything was asked.
+    """Return the view of b runs before anything was asked, with the strategy's budget.
 
     Raises:
         InvalidInputError: If problems differ in what a strategy may know of them.
@@ -52,13 +53,15 @@ def initial_view(
     problem = _common(problem, len(seeds))
     b, where = len(seeds), torch.device(device)
     nothing = torch.zeros(b, 0, 2, dtype=torch.bool, device=where)
-    total = torch.tensor([problem.n_fast(n_slow), n_slow], device=where)
+    total = (problem.n_fast(n_slow), n_slow)
+    if strategy is not None:
+        total = budget(strategy, problem, n_slow)
     return RunView(
         archive=Archive.empty(b, problem.d, dtype=dtype, device=where),
         pending=nothing,
         failed=nothing,
         used=torch.zeros(b, 2, dtype=torch.int64, device=where),
-        total=total.expand(b, 2),
+        total=torch.tensor(total, device=where).expand(b, 2),
         n_init=n_init,
         tau=problem.tau,
         seeds=torch.tensor(list(seeds), device=where),
@@ -88,17 +91,20 @@ def _evaluate(problem: Problems, X: Tensor) -> Tensor:
     return torch.stack([_evaluate(one, X[i]) for i, one in enumerate(problem)])
 
 
-def tell_all(problem: Problems, run: RunView, X: Tensor, mask: Tensor) -> RunView:
+def tell_all(problem: Problems, run: RunView, proposal: Proposal) -> RunView:
     """Evaluate a proposal at once and return the view after it."""
-    Y = _evaluate(problem, X)
-    batch = Archive(X=X, Y=torch.where(mask, Y, 0.0), observed=mask)
-    archive = run.archive + batch
+    archive, again = run.archive, proposal.archive_mask
+    if again is not None:
+        Y = torch.where(again, _evaluate(problem, archive.X), archive.Y)
+        archive = replace(archive, Y=Y, observed=archive.observed | again)
+    X, mask = proposal.X, proposal.evaluation_mask
+    archive = archive + Archive(X=X, Y=torch.where(mask, _evaluate(problem, X), 0.0), observed=mask)
     nothing = torch.zeros_like(archive.observed)
     return RunView(
         archive=archive,
         pending=nothing,
         failed=nothing,
-        used=run.used + mask.sum(dim=1),
+        used=run.used + proposal.n_asked,
         total=run.total,
         n_init=run.n_init,
         tau=run.tau,
@@ -131,14 +137,22 @@ def run_batch(
         n_steps: Stop after so many steps; None: at the end of the budget.
     """
     start = time.perf_counter()
-    run = initial_view(problem, seeds, n_slow=n_slow, n_init=n_init, device=device, dtype=dtype)
+    run = initial_view(
+        problem,
+        seeds,
+        n_slow=n_slow,
+        n_init=n_init,
+        strategy=strategy,
+        device=device,
+        dtype=dtype,
+    )
     state = strategy.init(run)
     done = 0
     while n_steps is None or done < n_steps:
         proposal, state = strategy.propose(state, run)
-        if not bool(proposal.evaluation_mask.any()):
+        if proposal.is_empty:
             break
-        run = tell_all(problem, run, proposal.X, proposal.evaluation_mask)
+        run = tell_all(problem, run, proposal)
         done += 1
     return BatchResult(
         archive=run.archive, used=run.used, seconds=time.perf_counter() - start, n_steps=done

@@ -18,6 +18,7 @@ from benchmarks.run_batch import run_batch
 from benchmarks.store import Row, Store, identity
 from benchmarks.suites import Definition, Suite
 from tcsaea_torch import metrics
+from tcsaea_torch.strategies import budget
 
 N_FRONT = 10_000
 """Points of the true front that IGD and hypervolume are computed with."""
@@ -62,9 +63,10 @@ def make(task: Task) -> list[Row]:
     """Make the runs of a task and return their rows."""
     definition = task.definition
     problems = [definition.problem_for(seed) for seed in task.seeds]
+    strategy = definition.make_strategy()
     result = run_batch(
         problems,
-        definition.make_strategy(),
+        strategy,
         task.seeds,
         n_slow=definition.n_slow,
         n_init=definition.n_init,
@@ -86,7 +88,8 @@ def make(task: Task) -> list[Row]:
     rows = []
     for i, (seed, problem) in enumerate(zip(task.seeds, problems, strict=True)):
         n_fast, n_slow = used[i]
-        if n_slow > definition.n_slow or n_fast > problem.n_fast(definition.n_slow):
+        allowed = budget(strategy, problem, definition.n_slow)
+        if n_fast > allowed[0] or n_slow > allowed[1]:
             raise AssertionError(f"budget broken by {task}: {n_slow} slow, {n_fast} fast calls")
         Y = result.points(i)
         Y, front = Y[metrics.is_non_dominated(Y)].cpu(), problem.pareto_front(N_FRONT)

@@ -31,6 +31,8 @@ class Asked:
     """Which of (fast, slow) to evaluate."""
     strategy_state: StrategyState
     """The strategy's state after this step."""
+    archive_mask: Bool[Tensor, "n 2"] | None = None
+    """Missing values of the rows so far to evaluate too."""
     time: float = field(default_factory=time.time)
     """Seconds since the epoch."""
 
@@ -200,11 +202,17 @@ class RunState:
         for k, wanted in enumerate(event.evaluation_mask.tolist()):
             if any(wanted):
                 self._row_of.setdefault(_key(X_user[k]), start + k)
-            # The slow value first: it takes longest.
-            for objective in (Objective.SLOW, Objective.FAST):
-                if wanted[objective.column]:
-                    self._new_record(start + k, objective, event.time)
+                self._ask(start + k, wanted, event.time)
+        if event.archive_mask is not None:
+            for row in event.archive_mask.any(dim=-1).nonzero().flatten().tolist():
+                self._ask(row, event.archive_mask[row].tolist(), event.time)
         self.strategy_state = event.strategy_state
+
+    def _ask(self, row: int, wanted: list[bool], at: float) -> None:
+        # The slow value first: it takes longest.
+        for objective in (Objective.SLOW, Objective.FAST):
+            if wanted[objective.column]:
+                self._new_record(row, objective, at)
 
     def _told(self, event: Told) -> None:
         record = self.records[event.id]

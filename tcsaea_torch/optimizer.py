@@ -26,7 +26,14 @@ from tcsaea_torch.events import (
 from tcsaea_torch.problem import Problem, check_value
 from tcsaea_torch.result import Result, RunStatus, describe_run
 from tcsaea_torch.rng import signed64
-from tcsaea_torch.strategies import TCSAEA, RunView, Strategy, check_proposal, check_strategy
+from tcsaea_torch.strategies import (
+    TCSAEA,
+    RunView,
+    Strategy,
+    budget,
+    check_proposal,
+    check_strategy,
+)
 from tcsaea_torch.types import Float, Objective, Tensor
 from tcsaea_torch.validation import (
     check_bool,
@@ -117,12 +124,12 @@ class Optimizer:
         self.seed = check_int("seed", seed)
         self.device = check_device(device)
         self.dtype = check_dtype(dtype)
-        n_fast = problem.n_fast(self.n_slow)
+        n_fast, n_all_slow = budget(self.strategy, problem, self.n_slow)
         self._lock = threading.RLock()
         self._events: list[Event] = []
         self._waits_for: tuple[int, ...] = ()
         self._is_exhausted = False
-        self._state = RunState(problem, n_fast=n_fast, n_slow=self.n_slow, strategy_state={})
+        self._state = RunState(problem, n_fast=n_fast, n_slow=n_all_slow, strategy_state={})
         self._state.strategy_state = self.strategy.init(self._view())
         if initial_data is not None:
             if not isinstance(initial_data, dict) or "X" not in initial_data:
@@ -392,9 +399,8 @@ class Optimizer:
         view = self._view()
         proposal, strategy_state = self.strategy.propose(self._state.strategy_state, view)
         check_proposal(self.strategy.name, proposal, view)
-        mask = proposal.evaluation_mask[0].cpu()
         self._waits_for = ()
-        if not mask.any():
+        if proposal.is_empty:
             self._is_exhausted = not bool(view.pending.any())
             if proposal.waits_for is not None:
                 wanted = proposal.waits_for[0].cpu()
@@ -405,7 +411,15 @@ class Optimizer:
                 )
             return
         X = proposal.X[0].detach().to(device="cpu", dtype=torch.float64)
-        self._record(Asked(X=X, evaluation_mask=mask, strategy_state=strategy_state))
+        again = proposal.archive_mask
+        self._record(
+            Asked(
+                X=X,
+                evaluation_mask=proposal.evaluation_mask[0].cpu(),
+                archive_mask=None if again is None else again[0].cpu(),
+                strategy_state=strategy_state,
+            )
+        )
 
     def _status(self) -> RunStatus:
         state = self._state
@@ -416,6 +430,6 @@ class Optimizer:
         if state.used[0] < state.total[0] and not self._is_exhausted:
             # Fast calls are left: only the strategy knows whether it has a use for them.
             proposal, _ = self.strategy.propose(state.strategy_state, self._view())
-            if bool(proposal.evaluation_mask.any()):
+            if not proposal.is_empty:
                 return "running"
         return "finished"

@@ -6,7 +6,7 @@ and scalars that the caller keeps.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
@@ -14,6 +14,7 @@ import torch
 
 from tcsaea_torch.archive import Archive
 from tcsaea_torch.errors import InvalidInputError, ProtocolError
+from tcsaea_torch.problem import Problem
 from tcsaea_torch.types import Bool, Float, Int, Objective, Tensor
 from tcsaea_torch.validation import (
     check_callable,
@@ -39,6 +40,9 @@ class Proposal:
     """Points in the unit cube."""
     evaluation_mask: Bool[Tensor, "b q 2"]
     """Which of (fast, slow) to evaluate; a row without any is idle."""
+    archive_mask: Bool[Tensor, "b n 2"] | None = None
+    """Values of rows of the archive to evaluate too, such as the slow one where only the
+    fast one is known."""
     waits_for: Bool[Tensor, "b n 2"] | None = None
     """Outstanding values of archive rows that the strategy needs before it can go on."""
 
@@ -48,6 +52,22 @@ class Proposal:
         X = run.archive.X[:, :0]
         mask = torch.zeros(*X.shape[:2], 2, dtype=torch.bool, device=X.device)
         return cls(X=X, evaluation_mask=mask, waits_for=waits_for)
+
+    @classmethod
+    def of_rows(cls, archive_mask: Bool[Tensor, "b n 2"], run: "RunView") -> "Proposal":
+        """Propose values of rows of the archive, and no new points."""
+        return replace(cls.nothing(run), archive_mask=archive_mask)
+
+    @property
+    def n_asked(self) -> Int[Tensor, "b 2"]:
+        """Evaluations of (fast, slow) that are asked for."""
+        n = self.evaluation_mask.sum(dim=1)
+        return n if self.archive_mask is None else n + self.archive_mask.sum(dim=1)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is asked for in any run."""
+        return not bool((self.n_asked > 0).any())
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -106,7 +126,10 @@ class RunView:
 
 @runtime_checkable
 class Strategy(Protocol):
-    """How to choose the next evaluations."""
+    """How to choose the next evaluations.
+
+    A strategy whose attribute `ignores_delay` is True has another budget, see `budget`.
+    """
 
     @property
     def name(self) -> str:
@@ -120,6 +143,16 @@ class Strategy(Protocol):
     def propose(self, state: State, run: RunView) -> tuple[Proposal, State]:
         """Return the next step, all that can be decided now, and the state after it."""
         ...
+
+
+def budget(strategy: Strategy, problem: Problem, n_slow: int) -> tuple[int, int]:
+    """Return the evaluations of (fast, slow) that n_slow slow ones stand for.
+
+    They are (floor(tau n_slow), n_slow); a reference that ignores the delay may use as many
+    slow ones as fast ones.
+    """
+    n_fast = problem.n_fast(n_slow)
+    return n_fast, n_fast if getattr(strategy, "ignores_delay", False) else n_slow
 
 
 def tensor_in(state: State, key: str) -> Tensor:
@@ -138,8 +171,8 @@ def check_proposal(name: str, proposal: Any, run: RunView) -> None:
         run: What it was asked about.
 
     Raises:
-        ProtocolError: If shapes are wrong, points are outside the unit cube or NaN, or
-            the budget would be exceeded.
+        ProtocolError: If shapes are wrong, points are outside the unit cube or NaN, a
+            value is asked for again, or the budget would be exceeded.
     """
     if not isinstance(proposal, Proposal):
         raise ProtocolError(f"strategy {name!r} must propose a Proposal, got {describe(proposal)}")
@@ -153,7 +186,19 @@ def check_proposal(name: str, proposal: Any, run: RunView) -> None:
     inside = ((X >= 0) & (X <= 1)).all(dim=-1)  # False for NaN
     if bool((mask.any(dim=-1) & ~inside).any()):
         raise ProtocolError(f"strategy {name!r} must propose points of the unit cube")
-    if bool((run.used + mask.sum(dim=1) > run.total).any()):
+    again = proposal.archive_mask
+    if again is not None:
+        known = run.archive.observed | run.pending | run.failed
+        if again.dtype != torch.bool or again.shape != known.shape:
+            raise ProtocolError(
+                f"strategy {name!r} must propose a boolean archive_mask of shape "
+                f"{tuple(known.shape)}, got {describe(again)}"
+            )
+        if bool((again & (known | ~run.exists.unsqueeze(-1))).any()):
+            raise ProtocolError(
+                f"strategy {name!r} must ask for missing values of the archive's points only"
+            )
+    if bool((run.used + proposal.n_asked > run.total).any()):
         raise ProtocolError(f"strategy {name!r} proposes more than the budget")
 
 

@@ -42,7 +42,7 @@ def test_budgets_are_exact(strategy, tau, n_slow):
 def test_slow_and_fast_calls_keep_their_ratio_at_all_times(strategy):
     problem = Toy(tau=5)
     for run, proposal, _ in steps_of(problem, strategy, [3], n_slow=N_SLOW, n_init=N_INIT):
-        used = run.used + proposal.evaluation_mask.sum(dim=1)
+        used = run.used + proposal.n_asked
         assert (used[:, 0] <= 5 * used[:, 1]).all()
         assert (used <= run.total).all()
 
@@ -87,7 +87,7 @@ def test_first_period_of_a_batch_is_that_of_each_run_alone(strategy, device):
 def test_state_is_flat_and_survives_a_copy(strategy):
     """A resumed run, from copied state, goes on bit for bit."""
     problem = Toy(d=3)
-    run = initial_view(problem, [5], n_slow=N_SLOW, n_init=N_INIT)
+    run = initial_view(problem, [5], n_slow=N_SLOW, n_init=N_INIT, strategy=strategy)
     state = strategy.init(run)
     while True:
         for value in state.values():
@@ -96,7 +96,9 @@ def test_state_is_flat_and_survives_a_copy(strategy):
         proposal, after = strategy.propose(state, run)
         again, after_again = strategy.propose(copied, run)
         assert torch.equal(proposal.X, again.X)
-        assert torch.equal(proposal.evaluation_mask, again.evaluation_mask)
+        for name in ("evaluation_mask", "archive_mask"):
+            first, second = getattr(proposal, name), getattr(again, name)
+            assert second is None if first is None else torch.equal(first, second)
         assert after.keys() == after_again.keys()
         for key, value in after.items():
             if isinstance(value, torch.Tensor):
@@ -108,9 +110,9 @@ def test_state_is_flat_and_survives_a_copy(strategy):
             torch.equal(state[k], v) if isinstance(v, torch.Tensor) else state[k] == v
             for k, v in copied.items()
         )
-        if not proposal.evaluation_mask.any():
+        if proposal.is_empty:
             break
-        state, run = after, tell_all(problem, run, proposal.X, proposal.evaluation_mask)
+        state, run = after, tell_all(problem, run, proposal)
 
 
 def test_integers_and_fixed_dimensions(strategy):
@@ -125,27 +127,40 @@ def test_integers_and_fixed_dimensions(strategy):
 def test_failed_values_are_neither_learnt_nor_proposed_again(strategy):
     """A third of the slow values fail; the run goes on with finite, new points."""
     problem = Toy(d=2)
-    run = initial_view(problem, [0], n_slow=20, n_init=9)
+    run = initial_view(problem, [0], n_slow=20, n_init=9, strategy=strategy)
     state = strategy.init(run)
     failed = torch.zeros(1, 0, 2, dtype=torch.bool)
-    proposed = []
     while True:
         proposal, state = strategy.propose(state, run)
-        mask = proposal.evaluation_mask
-        if not mask.any():
+        if proposal.is_empty:
             break
         assert proposal.X.isfinite().all()
-        proposed.append(proposal.X[0][mask[0].all(dim=-1)])
-        run = tell_all(problem, run, proposal.X, mask)
-        lost = mask & (torch.arange(mask.shape[1]) % 3 == 0)[None, :, None]
+        asked = asked_by(proposal, run)
+        assert not (asked[:, : len(run.archive)] & failed).any()
+        run = tell_all(problem, run, proposal)
+        lost = asked & (torch.arange(asked.shape[1]) % 3 == 0)[None, :, None]
         lost[..., 0] = False
-        failed = torch.cat([failed, lost], dim=1)
+        failed = pad_rows(failed, asked.shape[1]) | lost
         seen = run.archive.observed & ~failed
         archive = replace(run.archive, observed=seen, Y=torch.where(seen, run.archive.Y, 0.0))
         run = replace(run, archive=archive, failed=failed, pending=torch.zeros_like(failed))
-    X = torch.cat(proposed)
-    assert len(X) == 20
-    assert len(X.unique(dim=0)) == 20
+    assert failed.any()
+    X = run.archive.X[0][(run.archive.observed | failed)[0, :, 1]]
+    assert len(X) == strategies.budget(strategy, problem, 20)[1]
+    assert len(X.unique(dim=0)) == len(X)
+
+
+def pad_rows(mask, n):
+    """Return a mask `b x n x 2` with False in the rows that it lacks."""
+    return torch.nn.functional.pad(mask, (0, 0, 0, n - mask.shape[1]))
+
+
+def asked_by(proposal, run):
+    """Return the values that are asked for, of the archive's rows and of new ones."""
+    old = proposal.archive_mask
+    if old is None:
+        old = torch.zeros_like(run.archive.observed)
+    return torch.cat([old, proposal.evaluation_mask], dim=1)
 
 
 def test_float32(strategy):
@@ -195,9 +210,7 @@ def test_asked_before_values_came_it_names_them_or_needs_none(quick):
     """After each step all its values are outstanding: nothing is proposed that needs them."""
     problem = Toy(tau=5)
     for run, proposal, after in steps_of(problem, quick, [0], n_slow=14, n_init=N_INIT):
-        told = tell_all(problem, run, proposal.X, proposal.evaluation_mask)
-        new = torch.zeros_like(told.archive.observed)
-        new[:, len(run.archive) :] = proposal.evaluation_mask
+        told, new = tell_all(problem, run, proposal), asked_by(proposal, run)
         archive = replace(
             told.archive,
             observed=told.archive.observed & ~new,
@@ -206,9 +219,9 @@ def test_asked_before_values_came_it_names_them_or_needs_none(quick):
         waiting = replace(told, archive=archive, pending=new)
         early, _ = quick.propose(after, waiting)
         if early.waits_for is None:  # no need of values, or nothing left to do
-            assert quick.name == "random" or not early.evaluation_mask.any()
+            assert quick.name == "random" or early.is_empty
             continue
-        assert not early.evaluation_mask.any()
+        assert early.is_empty
         assert early.waits_for.any()
         assert not (early.waits_for & ~new).any()
 

@@ -25,15 +25,15 @@ class Toy(TestProblem):
 
 def steps_of(problem, strategy, seeds, *, n_slow, n_init, n_steps=None):
     """Yield (view before, proposal, state after) for each step of a synchronous run."""
-    run = initial_view(problem, seeds, n_slow=n_slow, n_init=n_init)
+    run = initial_view(problem, seeds, n_slow=n_slow, n_init=n_init, strategy=strategy)
     state = strategy.init(run)
     done = 0
     while n_steps is None or done < n_steps:
         proposal, state = strategy.propose(state, run)
-        if not proposal.evaluation_mask.any():
+        if proposal.is_empty:
             return
         yield run, proposal, state
-        run = tell_all(problem, run, proposal.X, proposal.evaluation_mask)
+        run = tell_all(problem, run, proposal)
         done += 1
 
 

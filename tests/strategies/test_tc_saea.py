@@ -59,7 +59,7 @@ def test_the_soea_waits_for_fast_values_only():
     strategy = TCSAEA()
     run = initial_view(problem, [0], n_slow=18, n_init=8)
     proposal, state = strategy.propose(strategy.init(run), run)
-    run = tell_all(problem, run, proposal.X, proposal.evaluation_mask)
+    run = tell_all(problem, run, proposal)
     slow_pending = torch.zeros_like(run.archive.observed)
     slow_pending[..., 1] = True
     seen = run.archive.observed & ~slow_pending
