@@ -135,7 +135,8 @@ def _status(store: Store, chosen: list[suites.Suite], options: argparse.Namespac
         seeds = suite.seeds(options.seeds)
         left = sum(len(t.seeds) for t in runner.missing(store, suite, seeds, options.device))
         rows = [row for definition in suite.definitions for row in store.rows(definition)]
-        total, hours = len(suite.definitions) * len(seeds), sum(r["seconds"] for r in rows) / 3600
+        total = sum(suite.takes(d, seed) for d in suite.definitions for seed in seeds)
+        hours = sum(r["seconds"] for r in rows) / 3600
         print(f"{suite.name}: {total - left} of {total} runs made by this code on "
               f"{options.device}; {len(rows)} rows of any code, {hours:.2f} h")  # fmt: skip
     return 0

@@ -24,11 +24,11 @@ def commit() -> str:
         return "unknown"
 
 
-def versions() -> str:
-    """Return the versions that may change a result."""
+def versions(*packages: str) -> str:
+    """Return the versions that may change a result, of further packages too."""
     # Its own version without installation metadata, which a bare checkout does not have.
     own = f"python {platform.python_version()}; tcsaea-torch {tcsaea_torch.__version__}; "
-    names = ("torch", "gpytorch", "botorch", "numpy")
+    names = dict.fromkeys(("torch", "gpytorch", "botorch", "numpy", *packages))
     return own + "; ".join(f"{name} {version(name)}" for name in names)
 
 

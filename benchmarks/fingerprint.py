@@ -3,6 +3,7 @@
 import ast
 import hashlib
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
@@ -23,13 +24,25 @@ def fingerprint(definition: Definition) -> str:
     The code is the modules of the strategy, of the problem, of `run_batch` and of the metrics,
     with all that they use of other modules of this repository: functions, classes and constants
     one by one, so that a new function next to them changes nothing. Comments, docstrings and
-    layout do not count, nor what can only refuse a configuration.
+    layout do not count, nor what can only refuse a configuration. For a peer it is its module
+    and the versions of its packages in place of the strategy and `run_batch`.
     """
-    strategy = definition.make_strategy()
-    problem = definition.problem_for(0)
-    scored = ("benchmarks.run_batch", "tcsaea_torch.metrics")
-    roots = (type(strategy).__module__, type(problem).__module__, *scored)
-    return _digest(roots, torch.__version__.split("+")[0])
+    problem = type(definition.problem_for(0)).__module__
+    torch_version, peer = torch.__version__.split("+")[0], definition.peer
+    if peer is not None:
+        roots = (peer.search.__module__, "benchmarks.peers.base", problem, "tcsaea_torch.metrics")
+        return _digest(roots, "; ".join([torch_version, *map(_version, peer.packages)]))
+    strategy = type(definition.make_strategy()).__module__
+    return _digest(
+        (strategy, problem, "benchmarks.run_batch", "tcsaea_torch.metrics"), torch_version
+    )
+
+
+def _version(package: str) -> str:
+    try:
+        return f"{package} {version(package)}"
+    except PackageNotFoundError:
+        return f"no {package}"
 
 
 @cache

@@ -1,7 +1,7 @@
 """Run many synchronous runs of one strategy as one batch, without an `Optimizer`."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -9,7 +9,7 @@ import torch
 from tcsaea_torch.archive import Archive
 from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.problems.base import TestProblem
-from tcsaea_torch.strategies.base import Proposal, RunView, Strategy, budget
+from tcsaea_torch.strategies.base import Proposal, RunView, State, Strategy, budget
 from tcsaea_torch.types import Tensor
 
 
@@ -123,6 +123,7 @@ def run_batch(
     device: str = "cpu",
     dtype: torch.dtype = torch.float64,
     n_steps: int | None = None,
+    watch: Callable[[RunView, State], None] | None = None,
 ) -> BatchResult:
     """Run one strategy with several seeds as one batch.
 
@@ -135,6 +136,7 @@ def run_batch(
         device: Where to compute.
         dtype: Floating-point type.
         n_steps: Stop after so many steps; None: at the end of the budget.
+        watch: Called after each step with the runs and the strategy's state.
     """
     start = time.perf_counter()
     run = initial_view(
@@ -154,6 +156,8 @@ def run_batch(
             break
         run = tell_all(problem, run, proposal)
         done += 1
+        if watch is not None:
+            watch(run, state)
     return BatchResult(
         archive=run.archive, used=run.used, seconds=time.perf_counter() - start, n_steps=done
     )

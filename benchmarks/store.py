@@ -16,8 +16,8 @@ Row = dict[str, Any]
 
 _IDENTITY = {
     "problem": "TEXT", "box": "TEXT", "corr": "REAL", "tau": "REAL", "strategy": "TEXT",
-    "settings": "TEXT", "budget": "INTEGER", "n_init": "INTEGER", "device": "TEXT",
-    "code": "TEXT", "seed": "INTEGER",
+    "settings": "TEXT", "budget": "INTEGER", "n_init": "INTEGER",
+    "time_limit": "REAL", "device": "TEXT", "code": "TEXT", "seed": "INTEGER",
 }  # fmt: skip
 _REST = {
     "n_slow": "INTEGER", "n_fast": "INTEGER", "igd": "REAL", "hv": "REAL", "seconds": "REAL",
@@ -27,9 +27,13 @@ _REST = {
 COLUMNS = {**_IDENTITY, **_REST}
 """Columns and their SQL types.
 
-`budget` is what was allowed and `n_slow` what was used; `seconds` is the wall time of a batch
+`budget` is what was allowed and `n_slow` what was used: less of it where a `time_limit` cut a run; `seconds` is the wall time of a batch
 of `n_together` runs, divided by them; `suite` is the one that a run was first made for.
 """
+
+_TRACE = {"trace": "TEXT", "x": "REAL", "y": "REAL"}
+TRACE_COLUMNS = {**_IDENTITY, "suite": "TEXT", **_TRACE}
+"""Columns of what runs leave beside their scores, see `benchmarks.traces`."""
 
 
 class Store:
@@ -37,7 +41,7 @@ class Store:
 
     Opening reads the CSV files, so that a fresh clone knows the runs that were committed.
     A run is identified by its definition, seed, device and code; a second row for the same
-    run is not stored.
+    run is not stored. Traces of runs lie in `traces/`, one CSV for each suite.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -45,14 +49,23 @@ class Store:
         self.folder = folder
         self._sql = sqlite3.connect(folder / "runs.sqlite", timeout=60.0)
         self._sql.row_factory = sqlite3.Row
-        columns = ", ".join(f'"{name}" {kind}' for name, kind in COLUMNS.items())
-        # Two NULLs differ in a UNIQUE constraint; an index over coalesced values knows better.
-        unique = ", ".join(f"coalesce(\"{name}\", '')" for name in _IDENTITY)
-        with self._sql:
-            self._sql.execute(f"CREATE TABLE IF NOT EXISTS runs ({columns})")
-            self._sql.execute(f"CREATE UNIQUE INDEX IF NOT EXISTS identity ON runs ({unique})")
+        self._create("runs", COLUMNS, unique=tuple(_IDENTITY))
+        self._create("traces", TRACE_COLUMNS, unique=tuple(TRACE_COLUMNS))
         for path in sorted(folder.glob("*.csv")):
-            self.add(_read_csv(path))
+            self.add(_read_csv(path, COLUMNS))
+        for path in sorted((folder / "traces").glob("*.csv")):
+            self.add([], _read_csv(path, TRACE_COLUMNS))
+
+    def _create(self, table: str, columns: dict[str, str], unique: tuple[str, ...]) -> None:
+        kinds = ", ".join(f'"{name}" {kind}' for name, kind in columns.items())
+        # Two NULLs differ in a UNIQUE constraint; an index over coalesced values knows better.
+        keys = ", ".join(f"coalesce(\"{name}\", '')" for name in unique)
+        with self._sql:
+            known = [row["name"] for row in self._sql.execute(f"PRAGMA table_info({table})")]
+            if known and known != list(columns):  # of another version; the CSV files have its rows
+                self._sql.execute(f"DROP TABLE {table}")
+            self._sql.execute(f"CREATE TABLE IF NOT EXISTS {table} ({kinds})")
+            self._sql.execute(f"CREATE UNIQUE INDEX IF NOT EXISTS {table}_once ON {table} ({keys})")
 
     def __enter__(self) -> "Store":
         return self
@@ -65,25 +78,39 @@ class Store:
     ) -> None:
         self._sql.close()
 
-    def add(self, rows: Iterable[Row]) -> None:
-        """Store rows, all or none of them; those that are known already stay as they are."""
-        names = ", ".join(f'"{name}"' for name in COLUMNS)
-        marks = ", ".join(f":{name}" for name in COLUMNS)
+    def add(self, rows: Iterable[Row], traces: Iterable[Row] = ()) -> None:
+        """Store rows and traces, all or none; those that are known already stay as they are."""
         with self._sql:
-            self._sql.executemany(
-                f"INSERT OR IGNORE INTO runs ({names}) VALUES ({marks})", list(rows)
-            )
+            for table, columns, new in (
+                ("runs", COLUMNS, rows),
+                ("traces", TRACE_COLUMNS, traces),
+            ):
+                names = ", ".join(f'"{name}"' for name in columns)
+                marks = ", ".join(f":{name}" for name in columns)
+                self._sql.executemany(
+                    f"INSERT OR IGNORE INTO {table} ({names}) VALUES ({marks})", list(new)
+                )
 
     def rows(self, definition: Definition) -> list[Row]:
         """Return the rows of a definition, of all seeds, devices and codes, oldest first."""
-        values = identity(definition)
+        return self._select("runs", identity(definition), "made, seed")
+
+    def traces(self, definition: Definition, trace: str) -> list[Row]:
+        """Return the points of a trace, of all seeds, devices and codes, by seed and x."""
+        return self._select("traces", {**identity(definition), "trace": trace}, "seed, x, y")
+
+    def traced(self, definition: Definition, trace: str, same: Row) -> set[int]:
+        """Return the seeds whose trace is stored, of rows with the same values of some columns."""
+        return {r["seed"] for r in self.traces(definition, trace) if same.items() <= r.items()}
+
+    def _select(self, table: str, values: Row, order: str) -> list[Row]:
         where = " AND ".join(f'"{name}" IS :{name}' for name in values)
-        query = f"SELECT * FROM runs WHERE {where} ORDER BY made, seed"
+        query = f"SELECT * FROM {table} WHERE {where} ORDER BY {order}"
         return [dict(row) for row in self._sql.execute(query, values)]
 
     def suites(self) -> list[str]:
-        """Return the names of the suites that rows were made for."""
-        query = "SELECT DISTINCT suite FROM runs ORDER BY suite"
+        """Return the names of the suites that rows or traces were made for."""
+        query = "SELECT suite FROM runs UNION SELECT suite FROM traces ORDER BY suite"
         return [row["suite"] for row in self._sql.execute(query)]
 
     def export(self) -> None:
@@ -91,17 +118,16 @@ class Store:
         order = ", ".join(
             f'"{name}"' for name in ("problem", "box", "corr", "tau", "strategy", "settings")
         )
-        query = f"SELECT * FROM runs WHERE suite = ? ORDER BY {order}, code, made, seed"
         for suite in self.suites():
-            path = self.folder / f"{suite}.csv"
-            draft = path.with_suffix(f".csv.{os.getpid()}")
-            with draft.open("w", newline="") as file:
-                writer = csv.writer(file, lineterminator="\n")
-                writer.writerow(COLUMNS)
-                writer.writerows(tuple(row) for row in self._sql.execute(query, (suite,)))
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(path)
+            query = f"SELECT * FROM runs WHERE suite = ? ORDER BY {order}, code, made, seed"
+            _write_csv(self.folder / f"{suite}.csv", COLUMNS, self._sql.execute(query, (suite,)))
+            query = (
+                f"SELECT * FROM traces WHERE suite = ? ORDER BY trace, {order}, code, seed, x, y"
+            )
+            traces = self._sql.execute(query, (suite,)).fetchall()
+            if traces:
+                (self.folder / "traces").mkdir(exist_ok=True)
+                _write_csv(self.folder / "traces" / f"{suite}.csv", TRACE_COLUMNS, traces)
 
 
 def identity(definition: Definition) -> Row:
@@ -111,18 +137,30 @@ def identity(definition: Definition) -> Row:
     return values
 
 
-def _read_csv(path: Path) -> list[Row]:
+def _write_csv(path: Path, columns: Iterable[str], rows: Iterable[sqlite3.Row]) -> None:
+    """Write a file as a whole, or leave it as it is."""
+    draft = path.with_suffix(f".csv.{os.getpid()}")
+    with draft.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(tuple(row) for row in rows)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+
+
+def _read_csv(path: Path, columns: dict[str, str]) -> list[Row]:
     convert = {"INTEGER": int, "REAL": float, "TEXT": str}
     with path.open(newline="") as file:
         reader = csv.DictReader(file)
-        if reader.fieldnames != list(COLUMNS):
+        if reader.fieldnames != list(columns):
             raise InvalidInputError(
-                f"{path} must have the columns {', '.join(COLUMNS)}, got {reader.fieldnames}"
+                f"{path} must have the columns {', '.join(columns)}, got {reader.fieldnames}"
             )
         return [
             {
                 name: None if row[name] == "" else convert[kind](row[name])
-                for name, kind in COLUMNS.items()
+                for name, kind in columns.items()
             }
             for row in reader
         ]

@@ -1,11 +1,13 @@
 """Frozen definitions of what is measured: the suites of `python -m benchmarks run`."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from benchmarks import peers
 from tcsaea_torch import problems, strategies
+from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.problems import TestProblem
 from tcsaea_torch.strategies import Strategy
 from tcsaea_torch.validation import check_choice
@@ -15,7 +17,13 @@ FIRST_SEED = 100
 
 DTLZ = ("dtlz1", "dtlz1a", "dtlz2", "dtlz3", "dtlz3a", "dtlz4", "dtlz5", "dtlz6", "dtlz7")
 UF = ("uf1", "uf2", "uf3", "uf4", "uf5", "uf6", "uf7")
+PROBLEMS = (*DTLZ, *UF)
+SCHEMES = ("waiting", "fast-first", "brood-interleaving", "speculative-interleaving")
+SYSTEMS = (*SCHEMES, "k-rvea", "hk-rvea", "t-saea", "tc-saea", "tc-saea-released")
+"""What the paper's Tables 1, 2 and 5 compare; TC-SAEA as its text and as its code has it."""
+OTHERS = ("tr-saea", "undelayed", "tc-saea", "tc-saea-released")
 ABLATIONS = ("tc-saea", "tc-saea-released", "nt-saea", "ns-saea", "tc-saea-p")
+TAUS = (5.0, 10.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +32,7 @@ class Definition:
 
     problem: str
     strategy: str
+    """A strategy of the library, or peer:NAME for one of `benchmarks.peers`."""
     settings: str | None = None
     """JSON of fields of the strategy that differ from its defaults."""
     tau: float = 5.0
@@ -33,6 +42,22 @@ class Definition:
     """Wanted correlation of the objectives of cm-onemax, whose map each run draws anew."""
     n_slow: int = 200
     n_init: int = 100
+    time_limit: float | None = None
+    """Seconds after which a run of a peer is cut; None: it may take its time."""
+
+    def __post_init__(self) -> None:
+        peer = self.peer  # refuses unknown names
+        if peer is None and self.time_limit is not None:
+            raise InvalidInputError(f"time_limit must be None but for peers: {self.strategy}")
+        if peer is not None and self.settings is not None:
+            raise InvalidInputError(f"settings must be None for a peer, got {self.settings}")
+
+    @property
+    def peer(self) -> peers.Peer | None:
+        """The peer that runs it; None for a strategy of the library."""
+        if not self.strategy.startswith(peers.PREFIX):
+            return None
+        return peers.get(self.strategy.removeprefix(peers.PREFIX))
 
     def problem_for(self, seed: int) -> TestProblem:
         """Make the problem that the run with this seed solves."""
@@ -70,14 +95,31 @@ class Suite:
     first_seed: int = FIRST_SEED
     n_together: int = 5
     """Seeds that run as one batch."""
+    traces: tuple[str, ...] = ()
+    """What its runs leave beside their scores, see `benchmarks.traces`."""
+    max_seeds: Mapping[str, int] = field(default_factory=dict)
+    """Strategies that are too slow for all seeds, with how many they get at most."""
 
     def seeds(self, n: int | None = None) -> range:
         """Return the first n seeds of the suite, or as many as it is meant to have."""
         return range(self.first_seed, self.first_seed + (self.n_seeds if n is None else n))
 
+    def takes(self, definition: Definition, seed: int) -> bool:
+        """Say whether a definition is run with a seed; not all have as many."""
+        n = self.max_seeds.get(definition.strategy)
+        return n is None or seed < self.first_seed + n
+
     def smoke(self) -> "Suite":
-        """Return the same suite with tiny budgets, to see that everything works."""
-        tiny = tuple(replace(d, n_slow=14, n_init=9) for d in self.definitions)
+        """Return the same suite with tiny budgets, to see that everything works.
+
+        Of each peer only its first definition is left: they are slow.
+        """
+        firsts = {d.strategy: d for d in reversed(self.definitions)}
+        tiny = tuple(
+            replace(d, n_slow=14, n_init=9, time_limit=5.0 if d.time_limit else None)
+            for d in self.definitions
+            if d.peer is None or d is firsts[d.strategy]
+        )
         return replace(self, name=f"{self.name}-smoke", definitions=tiny, n_seeds=2, n_together=2)
 
 
@@ -88,35 +130,116 @@ def product(names: Iterable[str], chosen: Sequence[str], **options: Any) -> Iter
             yield Definition(problem=problem, strategy=strategy, **options)
 
 
+def _table(name: str, about: str, chosen: Sequence[str], *taus: float) -> Suite:
+    definitions = [d for tau in taus for d in product(PROBLEMS, chosen, tau=tau)]
+    return Suite(name=name, about=about, definitions=tuple(definitions))
+
+
+def _released_ablations() -> Iterator[Definition]:
+    for names, box in ((DTLZ, "true"), (UF, "unit"), (UF, "true")):
+        for problem in names:
+            for settings in (
+                None,
+                '{"transfer": "none"}',
+                '{"transfer": "all"}',
+                '{"co_surrogate": "quadratic"}',
+            ):
+                yield Definition(
+                    problem=problem, strategy="tc-saea-released", box=box, settings=settings
+                )
+
+
+def _botorch_peers() -> Iterator[Definition]:
+    names = ("dtlz1a", "dtlz2", "dtlz3a", "dtlz4", "dtlz7", "uf1", "uf4")
+    yield from product(("dtlz2", "dtlz7"), ("peer:hvkg",), time_limit=1800.0)
+    yield from product(names, ("peer:qlognehvi",))
+
+
+_PEERS = ("peer:nsga2", "peer:rvea", "peer:tpe", "peer:optuna-gp")
+_FEW_SEEDS = {"peer:qlognehvi": 2, "peer:hvkg": 1}
+
+
+def _with_new_points(u: int) -> str | None:
+    """Return settings for u new points a period; none where that is the default."""
+    return None if u == 3 else f'{{"n_new": {u}}}'
+
+
 SUITES = {
     suite.name: suite
     for suite in (
         Suite(
-            name="ablations",
-            about="TC-SAEA, its released variant and its ablations on all problems, tau = 5",
+            name="fronts",
+            about="Final fronts: every system on DTLZ2, DTLZ7 and UF3, TC-SAEA on all DTLZ",
             definitions=(
-                *product(DTLZ, ABLATIONS),
-                *product(UF, ABLATIONS, box="unit"),
-                *product(UF, ABLATIONS),
+                *product(("dtlz2", "dtlz7", "uf3"), SYSTEMS),
+                *product(DTLZ, ("tc-saea", "tc-saea-released")),
+            ),
+            traces=("front",),
+        ),
+        Suite(
+            name="co-surrogate-error",
+            about="Mean square error of the co-surrogate on the additional points of each period",
+            definitions=tuple(product(DTLZ, ("tc-saea", "tc-saea-released"))),
+            n_seeds=10,
+            traces=("co-surrogate-error",),
+        ),
+        Suite(
+            name="dtlz1a-1000",
+            about="IGD over 1000 slow evaluations of DTLZ1a",
+            definitions=tuple(product(("dtlz1a",), SYSTEMS, n_slow=1000)),
+            traces=("igd-history",),
+        ),
+        _table("table-1", "The paper's Table 1: all systems, tau = 5", SYSTEMS, 5.0),
+        _table("table-2", "The paper's Table 2: all systems, tau = 10", SYSTEMS, 10.0),
+        _table("table-add", "The paper's further comparison: Tr-SAEA and Undelayed", OTHERS, *TAUS),
+        _table("table-3", "The paper's Table 3: ablations, tau = 5", ABLATIONS, 5.0),
+        _table("table-4", "The paper's Table 4: ablations, tau = 10", ABLATIONS, 10.0),
+        Suite(
+            name="table-5",
+            about="The paper's Table 5: cm-OneMax with nine correlations",
+            definitions=tuple(
+                definition
+                for tau in TAUS
+                for corr in range(-4, 5)
+                for definition in product(("cm-onemax",), SYSTEMS, tau=tau, corr=corr / 4)
             ),
         ),
         Suite(
-            name="released-ablations",
-            about="The same ablations of the released variant, tau = 5",
+            name="sensitivity-u",
+            about="u = 1, 3, 5, 7 and 10 new points in each period",
             definitions=tuple(
                 definition
-                for names, box in ((DTLZ, "true"), (UF, "unit"), (UF, "true"))
-                for problem in names
-                for settings in (
-                    None,
-                    '{"transfer": "none"}',
-                    '{"transfer": "all"}',
-                    '{"co_surrogate": "quadratic"}',
-                )
+                for problem in PROBLEMS
+                for u in (1, 3, 5, 7, 10)
                 for definition in product(
-                    (problem,), ("tc-saea-released",), box=box, settings=settings
+                    (problem,), ("tc-saea", "tc-saea-released"), settings=_with_new_points(u)
                 )
             ),
+        ),
+        Suite(
+            name="unit-box",
+            about="TC-SAEA and its ablations on UF in the box [0, 1]^30, tau = 5",
+            definitions=tuple(product(UF, ABLATIONS, box="unit")),
+        ),
+        Suite(
+            name="released-ablations",
+            about="The ablations of the released variant, tau = 5",
+            definitions=tuple(_released_ablations()),
+        ),
+        Suite(
+            name="peers",
+            about="Rivals from other libraries, tau = 5",
+            definitions=(
+                *_botorch_peers(),
+                *product(PROBLEMS, (*_PEERS, "random", "tc-saea", "tc-saea-released")),
+            ),
+            max_seeds=_FEW_SEEDS,
+        ),
+        Suite(
+            name="peers-botorch",
+            about="The slow ones of `peers` alone, for runs of hours",
+            definitions=tuple(_botorch_peers()),
+            max_seeds=_FEW_SEEDS,
         ),
         Suite(
             name="mixed",

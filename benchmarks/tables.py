@@ -256,7 +256,7 @@ def _legend(suite: Suite, metric: str, rows: list[Row], *, n_missing: int) -> st
 
 
 def _definition_of(row: Row) -> Definition:
-    names = ("problem", "strategy", "settings", "tau", "box", "corr", "n_init")
+    names = ("problem", "strategy", "settings", "tau", "box", "corr", "n_init", "time_limit")
     return Definition(**{name: row[name] for name in names}, n_slow=row["budget"])
 
 

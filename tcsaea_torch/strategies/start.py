@@ -1,7 +1,7 @@
 """How most strategies start: a Latin hypercube with both objectives, then an SOEA.
 
 While the slow values of the initial design are on their way, a single-objective
-evolutionary algorithm goes on with the fast objective (Algorithm 1, line 1). Its
+evolutionary algorithm (SOEA) goes on with the fast objective (Algorithm 1, line 1). Its
 population are rows of the archive, so its state is a few indices.
 """
 
@@ -19,26 +19,35 @@ from tcsaea_torch.types import Bool, Float, Int, Tensor
 
 def start_state(run: RunView) -> State:
     """Return the entries of the state that the start needs."""
-    return {
-        "stage": "design",
-        "n_design": 0,
-        "generation": 0,
-        "first_offspring": 0,
-        "n_offspring": 0,
-        "population": torch.zeros(run.b, 0, dtype=torch.int64, device=run.device),
-    }
+    nobody = torch.zeros(run.b, 0, dtype=torch.int64, device=run.device)
+    return {"stage": "design", "n_design": 0, "generation": 0, **soea_state(nobody)}
 
 
-def sample_design(state: State, run: RunView) -> tuple[Proposal, State]:
-    """Sample the initial population X by LHS; it gets both objectives.
+def soea_state(population: Int[Tensor, "b n"]) -> State:
+    """Return the entries of the state with which an SOEA begins from rows of the archive."""
+    return {"population": population, "n_offspring": 0, "first_offspring": 0}
+
+
+def sample_design(
+    state: State, run: RunView, n: int | None = None, *, fast_only: bool = False
+) -> tuple[Proposal, State]:
+    """Sample the initial population X by LHS; the SOEA is next.
 
     The proposal is empty if attached points have taken the design's place.
+
+    Args:
+        state: The strategy's state.
+        run: The runs.
+        n: Number of points, if the budget lets it; None: what the run's initial design lacks.
+        fast_only: Whether they get the fast objective alone, or both.
     """
-    n = min(run.n_init, int(run.left.amin()))
+    affordable = int((run.left[:, FAST] if fast_only else run.left).amin())
+    n = min(run.n_init if n is None else n, affordable)
     X, is_new = steps.design(run, n)
+    mask = is_new.unsqueeze(-1).repeat(1, 1, 2)
+    mask[..., SLOW] &= not fast_only
     rows = len(run.archive) + torch.arange(n, device=run.device).expand(run.b, n)
-    mask = is_new.unsqueeze(-1).expand(run.b, n, 2)
-    state = {**state, "stage": "soea", "n_design": n, "population": rows}
+    state = {**state, "stage": "soea", "n_design": n, **soea_state(rows)}
     return Proposal(X=X, evaluation_mask=mask), state
 
 
@@ -71,8 +80,8 @@ def soea_generation(
     n_offspring = max(0, min(int(credit.amax()), int(state["n_design"])))
     if n_offspring == 0:
         return Proposal.nothing(run), state
-    population = _population(state, run, maximise=maximise)
-    X, is_new = _breed(population, n_offspring, run, int(state["generation"]), variation)
+    population = survivors(state, run, maximise=maximise)
+    X, is_new = breed_new(population, n_offspring, run, "soea", int(state["generation"]), variation)
     affordable = torch.arange(n_offspring, device=run.device) < credit.unsqueeze(-1)
     mask = torch.zeros(run.b, n_offspring, 2, dtype=torch.bool, device=run.device)
     mask[..., FAST] = is_new & affordable
@@ -86,7 +95,7 @@ def soea_generation(
     return Proposal(X=X, evaluation_mask=mask), state
 
 
-def _population(state: State, run: RunView, *, maximise: bool) -> Int[Tensor, "b n"]:
+def survivors(state: State, run: RunView, *, maximise: bool) -> Int[Tensor, "b n"]:
     """Return the design, or the winners of tournaments among parents and offspring.
 
     Individuals are rows of the archive; those without a fast value lose.
@@ -105,22 +114,32 @@ def _population(state: State, run: RunView, *, maximise: bool) -> Int[Tensor, "b
     return rows.gather(1, tournament_survivors(cost, u))
 
 
-def _breed(
+def breed_new(
     population: Int[Tensor, "b n"],
     n_offspring: int,
     run: RunView,
+    name: str,
     generation: int,
     variation: Variation,
 ) -> tuple[Float[Tensor, "b k d"], Bool[Tensor, "b k"]]:
     """Return offspring, and which of them are new; only a finite space makes some known.
 
-    An offspring that is known already is replaced by a random point, so that no
-    evaluation is spent twice.
+    As many offspring as parents come from each parent mating once; other numbers, from
+    parents drawn at random. An offspring that is known already is replaced by a random
+    point, so that no evaluation is spent twice.
+
+    Args:
+        population: Parents, as rows of the archive.
+        n_offspring: k.
+        run: The runs.
+        name: Whose random numbers these are.
+        generation: Counter for the random numbers.
+        variation: Crossover and mutation.
     """
     n = max(n_offspring, 2)
     alive = run.archive.observed[..., FAST].gather(1, population)
     alive = alive | ~alive.any(dim=1, keepdim=True)  # all failed: breed from all
-    draws = Draws.make(run.seeds, "soea", generation, 1, n, run.d, run.dtype)
+    draws = Draws.make(run.seeds, name, generation, 1, n, run.d, run.dtype)
     X, _ = vary(
         take_rows(run.archive.X, population),
         alive,
@@ -132,7 +151,7 @@ def _breed(
     )
     X = snap(X[:, :n_offspring], run.grid)
     shape = (n_offspring, run.d)
-    random = uniforms(run.seeds, "soea/fallback", generation, shape, dtype=run.dtype)
+    random = uniforms(run.seeds, f"{name}/fallback", generation, shape, dtype=run.dtype)
     is_new = steps.first_of_equals(X, ~steps.is_known(X, run))
     X = torch.where(is_new.unsqueeze(-1), X, snap(random, run.grid))
     return X, steps.first_of_equals(X, ~steps.is_known(X, run))

@@ -165,7 +165,7 @@ def test_the_commands(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", "ablation"], "suite must be one of .*did you mean 'ablations'"),
+        (["run", "ablation"], "suite must be one of .*did you mean 'released-ablations'"),
         (["run", "mixed-smoke", "--device", "warp"], "device must name"),
         (["run", "mixed-smoke", "--seeds", "0"], "seeds must be"),
         (["run", "mixed-smoke", "--workers", "-1"], "workers must be"),
