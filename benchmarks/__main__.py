@@ -3,6 +3,7 @@
     python -m benchmarks run SUITE       make the runs that are missing; stop and go on at will
     python -m benchmarks status          what has been run, and what is missing
     python -m benchmarks tables SUITE    tables of stored runs, as Markdown and CSV
+    python -m benchmarks figures SUITE   figures of stored runs, as PNG
     python -m benchmarks micro [ROW]     speed of the numeric core, against peers
     python -m benchmarks scaling         time over rows and batches, as JSON and a figure
     python -m benchmarks profile         where the time of fits and searches goes
@@ -15,8 +16,9 @@ import os
 import sys
 from pathlib import Path
 
-from benchmarks import micro, runner, suites, tables
+from benchmarks import figures, micro, runner, suites, tables
 from benchmarks.micro import profile, scaling
+from benchmarks.micro.peers import MissingPeerError
 from benchmarks.store import Store
 from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.validation import check_device, check_int
@@ -36,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
         chosen = [suites.get(name) for name in options.suites or suites.SUITES]
         with Store(options.results) as store:
             return options.action(store, chosen, options)
-    except InvalidInputError as error:
+    except (InvalidInputError, MissingPeerError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # such as `| head`
@@ -78,6 +80,10 @@ def _parser() -> argparse.ArgumentParser:
                        help="which metric (default: each)")  # fmt: skip
     table.set_defaults(action=_tables)
 
+    figure = commands.add_parser("figures", help="figures of stored runs")
+    figure.add_argument("suites", nargs="+", metavar="SUITE")
+    figure.set_defaults(action=_figures)
+
     rows = commands.add_parser(
         "micro",
         help="speed of the numeric core, against peers",
@@ -109,7 +115,7 @@ def _parser() -> argparse.ArgumentParser:
             "--quick", action="store_true",
             help="tiny sizes, to see that all works; writes NAME-quick.json",
         )  # fmt: skip
-    for command in (run, status, table, rows, growth, where):
+    for command in (run, status, table, figure, rows, growth, where):
         command.add_argument("--results", type=Path, default=RESULTS, help="folder of the rows")
     return parser
 
@@ -148,6 +154,13 @@ def _tables(store: Store, chosen: list[suites.Suite], options: argparse.Namespac
             table = tables.make(store, suite, metric)
             print(table.markdown, end="\n\n")
             print(f"written: {', '.join(map(str, table.write(options.results / 'tables')))}\n")
+    return 0
+
+
+def _figures(store: Store, chosen: list[suites.Suite], options: argparse.Namespace) -> int:
+    for suite in chosen:
+        paths = figures.save(store, suite, options.results / "figures")
+        print(f"{suite.name}: {', '.join(map(str, paths)) or 'nothing to draw'}")
     return 0
 
 

@@ -95,7 +95,8 @@ class _Runs:
     used: list[list[int]]
     allowed: list[tuple[int, int]]
     seconds: float
-    traces: dict[str, traces.Trace] = field(default_factory=dict)
+    kept: dict[str, traces.Trace] = field(default_factory=dict)
+    """What is left beside the scores."""
 
 
 def _run_strategy(task: Task, problems: list[TestProblem]) -> _Runs:
@@ -116,7 +117,7 @@ def _run_strategy(task: Task, problems: list[TestProblem]) -> _Runs:
         used=result.used.tolist(),
         allowed=[budget(strategy, problem, definition.n_slow) for problem in problems],
         seconds=result.seconds,
-        traces=kept,
+        kept=kept,
     )
 
 
@@ -175,7 +176,7 @@ def make(task: Task) -> Made:
     trace_rows = [
         {**row, "trace": name, "x": x, "y": y}
         for i, row in enumerate(rows)
-        for name, trace in runs.traces.items()
+        for name, trace in runs.kept.items()
         for x, y in trace.points(i)
     ]
     return Made(rows=rows, traces=trace_rows)

@@ -27,8 +27,9 @@ _REST = {
 COLUMNS = {**_IDENTITY, **_REST}
 """Columns and their SQL types.
 
-`budget` is what was allowed and `n_slow` what was used: less of it where a `time_limit` cut a run; `seconds` is the wall time of a batch
-of `n_together` runs, divided by them; `suite` is the one that a run was first made for.
+`budget` is what was allowed and `n_slow` what was used: less where the `time_limit` cut a run;
+`seconds` is the wall time of a batch of `n_together` runs, divided by them; `suite` is the one
+that a run was first made for.
 """
 
 _TRACE = {"trace": "TEXT", "x": "REAL", "y": "REAL"}

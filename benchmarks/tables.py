@@ -79,7 +79,7 @@ def make(store: Store, suite: Suite, metric: str) -> Table:
         suite: What to show.
         metric: One of `METRICS`.
     """
-    chosen = {d: _one_code(store.rows(d), d) for d in suite.definitions}
+    chosen = {d: one_code(store.rows(d), d) for d in suite.definitions}
     columns = list(dict.fromkeys(d.column for d in suite.definitions))
     lines = list(dict.fromkeys((d.label, d.tau) for d in suite.definitions))
     has_taus = len({tau for _, tau in lines}) > 1
@@ -151,7 +151,7 @@ def _paper_value(definition: Definition) -> tuple[float, float] | None:
     return paper_values().get(key)
 
 
-def _one_code(rows: list[Row], definition: Definition) -> list[Row]:
+def one_code(rows: list[Row], definition: Definition) -> list[Row]:
     """Return the rows of this code or, without any, of the last code; of one device."""
     if not rows:
         return []
@@ -222,8 +222,6 @@ def _rounded(value: float, digits: int) -> str:
 def _legend(suite: Suite, metric: str, rows: list[Row], *, n_missing: int) -> str:
     if not rows:
         return "Nothing has been run."
-    one = lambda name: ", ".join(sorted({str(row[name]) for row in rows}))  # noqa: E731
-    seeds = sorted({row["seed"] for row in rows})
     what = (
         "IGD to 10,000 points of the true front (lower is better)"
         if metric == "igd"
@@ -232,9 +230,9 @@ def _legend(suite: Suite, metric: str, rows: list[Row], *, n_missing: int) -> st
     groups = _by_definition(rows)
     counts = sorted({len(runs) for runs in groups.values()})
     text = [
-        f"{what}: mean (standard deviation) of {' or '.join(map(str, counts))} runs, seeds "
-        f"{seeds[0]} to {seeds[-1]}, budgets of {one('budget')} slow evaluations, "
-        f"{one('n_init')} of them at the start; the best mean in bold."
+        f"{what}: mean (standard deviation) of {' or '.join(map(str, counts))} runs, budgets "
+        f"of {_all(rows, 'budget')} slow evaluations, {_all(rows, 'n_init')} of them at the "
+        "start; the best mean in bold."
     ]
     columns = {definition.column for definition in groups}
     references = [name for name in REFERENCES if name in columns]
@@ -251,8 +249,21 @@ def _legend(suite: Suite, metric: str, rows: list[Row], *, n_missing: int) -> st
         text.append(f"{n_old} of {len(rows)} rows were made by an earlier version of the code.")
     if n_missing:
         text.append(f"{n_missing} of {len(suite.definitions)} cells are missing.")
-    text.append(f"Commits {one('commit')}; {one('versions')}; {one('machine')}; {one('device')}.")
-    return " ".join(text)
+    return " ".join([*text, made_with(rows)])
+
+
+def made_with(rows: list[Row]) -> str:
+    """Return seeds, commits, versions and machine of some rows, as a sentence."""
+    seeds = sorted({row["seed"] for row in rows})
+    return (
+        f"Seeds {seeds[0]} to {seeds[-1]}; commits {_all(rows, 'commit')}; "
+        f"{_all(rows, 'versions')}; {_all(rows, 'machine')}; {_all(rows, 'device')}."
+    )
+
+
+def _all(rows: list[Row], name: str) -> str:
+    """Return all values of a column."""
+    return ", ".join(sorted({str(row[name]) for row in rows}))
 
 
 def _definition_of(row: Row) -> Definition:
