@@ -1,9 +1,10 @@
-"""The power-exponential correlation, as a function of tensors and as a GPyTorch kernel.
+"""Correlations, as functions of tensors; the power-exponential also as a GPyTorch kernel.
 
-    r(x, x') = exp(-sum_k theta_k |x_k - x'_k|^p_k),   theta_k > 0, 0 < p_k <= 2
+    power-exponential:  r(x, x') = exp(-sum_k theta_k |x_k - x'_k|^p_k),   0 < p_k <= 2
+    matern-5/2:         r(x, x') = (1 + s + s^2 / 3) exp(-s),   s^2 = 5 sum_k theta_k (x_k - x'_k)^2
 
-theta multiplies |d|^p and is not raised to p, as in DACE [Lophaven2002] (p = 2) and
-in the paper's Eq. (2). The paper's "p in (0, 1)" is a misprint: the function is
+with theta_k > 0. theta multiplies |d|^p and is not raised to p, as in DACE [Lophaven2002]
+(p = 2) and in the paper's Eq. (2). The paper's "p in (0, 1)" is a misprint: the function is
 positive semi-definite for p up to 2.
 
 [Lophaven2002] S. N. Lophaven, H. B. Nielsen, J. Sondergaard. DACE: a MATLAB Kriging
@@ -29,8 +30,48 @@ from tcsaea_torch.validation import (
 )
 
 PowerMode = float | Literal["shared", "ard"]
+KernelName = Literal["power-exponential", "matern-5/2"]
+KERNEL_NAMES: tuple[KernelName, ...] = ("power-exponential", "matern-5/2")
 FREE_POWER_RANGE = (1.0, 2.0)
 """Range of a power that is fitted; below 1 sample paths are rougher than any user's data."""
+
+
+def correlations(
+    A: Float[Tensor, "*#batch n d"],
+    B: Float[Tensor, "*#batch m d"],
+    theta: Float[Tensor, "*#batch d"],
+    p: Float[Tensor, "*#batch d"] | None = None,
+    *,
+    kernel: KernelName = "power-exponential",
+) -> Float[Tensor, "*batch n m"]:
+    """Return the correlations between the rows of A and those of B by the named kernel."""
+    if kernel == "power-exponential":
+        return power_exponential(A, B, theta, p)
+    assert p is None
+    return matern52(A, B, theta)
+
+
+def matern52(
+    A: Float[Tensor, "*#batch n d"],
+    B: Float[Tensor, "*#batch m d"],
+    theta: Float[Tensor, "*#batch d"],
+) -> Float[Tensor, "*batch n m"]:
+    """Return the Matern-5/2 correlations between the rows of A and those of B.
+
+    Args:
+        A: Points.
+        B: Other points; best centred near the origin (GEMM is used).
+        theta: Factor of d^2 for each dimension: 1 over the squared length scale.
+
+    Returns:
+        Correlations in [0, 1], up to rounding. Gradients are finite everywhere, and 0
+        at zero distance.
+    """
+    squares = 5.0 * weighted_distance(A, B, theta)
+    is_zero = squares == 0
+    # The root has no slope at 0.
+    s = torch.where(is_zero, 1.0, squares).sqrt().masked_fill(is_zero, 0.0)
+    return (1.0 + s + squares / 3.0) * (-s).exp()
 
 
 def power_exponential(

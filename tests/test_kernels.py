@@ -1,4 +1,5 @@
 import copy
+import math
 import re
 
 import numpy as np
@@ -7,11 +8,19 @@ import torch
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from gpytorch.constraints import Interval
-from gpytorch.kernels import RBFKernel, ScaleKernel
+from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
+from scipy.special import kv
 
 from tcsaea_torch.errors import InvalidInputError
-from tcsaea_torch.kernels import PowerExponentialKernel, power, power_exponential, weighted_distance
+from tcsaea_torch.kernels import (
+    PowerExponentialKernel,
+    correlations,
+    matern52,
+    power,
+    power_exponential,
+    weighted_distance,
+)
 
 POWERS = [0.3, 1.0, 1.5, 1.99, 2.0]
 
@@ -388,3 +397,52 @@ def test_works_in_botorchs_single_task_gp(p):
     assert float(error.abs().max()) < (0.25 if p == 1.5 else 0.05)
     if p in ("shared", "ard"):
         assert kernel.p.amin().item() > 1.9
+
+
+def naive_matern(A, B, theta):
+    """One pair at a time, and the Bessel form of the Matern family."""
+    R = np.empty((len(A), len(B)))
+    for i, a in enumerate(A.numpy()):
+        for j, b in enumerate(B.numpy()):
+            s = math.sqrt(5.0 * (theta.numpy() * (a - b) ** 2).sum())
+            bessel = 2**-1.5 / math.gamma(2.5) * s**2.5 * kv(2.5, s) if s else 1.0
+            R[i, j] = bessel
+    return R
+
+
+@pytest.mark.parametrize("d", [1, 2, 7])
+def test_matern_is_of_the_family_with_smoothness_5_2(d, device):
+    A, B, theta = draw(6, d, seed=1), draw(5, d, seed=2), draw(d, seed=3) * 9 + 0.1
+    B[2] = A[4]  # one pair without distance
+    found = matern52(*(t.to(device) for t in (A, B, theta)))
+    agree(found, naive_matern(A, B, theta), 1e-13)
+    kernel = MaternKernel(nu=2.5, ard_num_dims=d).double()
+    kernel.lengthscale = 1.0 / theta.sqrt()
+    agree(found, kernel(A, B).to_dense().detach().numpy(), 1e-13)
+    assert torch.equal(correlations(A, B, theta, kernel="matern-5/2"), matern52(A, B, theta))
+    assert torch.equal(correlations(A, B, theta), power_exponential(A, B, theta))
+
+
+def test_matern_broadcasts_and_keeps_types():
+    A, B, theta = draw(2, 1, 6, 3), draw(4, 5, 3, seed=1), draw(4, 3, seed=2)
+    R = matern52(A, B, theta)
+    assert R.shape == (2, 4, 6, 5)
+    agree(R[1, 2], matern52(A[1, 0], B[2], theta[2]).numpy())
+    single = matern52(A.float(), B.float(), theta.float())
+    assert single.dtype == torch.float32
+    agree(single, R.numpy(), 1e-6)
+
+
+def test_matern_is_differentiable_also_at_zero_distance():
+    A, B, theta = draw(4, 3).requires_grad_(), draw(3, 3, seed=1), draw(3, seed=2) + 0.1
+    assert torch.autograd.gradcheck(matern52, (A, B, theta.requires_grad_()))
+    X = draw(1, 3).repeat(2, 1).requires_grad_()
+    theta = (draw(3, seed=2) + 0.1).requires_grad_()
+    for gradient in torch.autograd.grad(matern52(X, X, theta).sum(), (X, theta)):
+        agree(gradient, np.zeros(gradient.shape), 1e-7)
+
+
+def test_matern_far_points_are_uncorrelated():
+    A = torch.tensor([[0.0, 0.0], [0.0, 30.0]], dtype=torch.float64)
+    R = matern52(A, A, torch.tensor([1e3, 1e3]).double())
+    assert torch.equal(R, torch.eye(2).double())

@@ -1,5 +1,6 @@
 """Evolutionary search as pure functions of tensors."""
 
+from tcsaea_torch.evolution.clustering import kmeans
 from tcsaea_torch.evolution.reference_vectors import adapt, simplex_lattice
 from tcsaea_torch.evolution.rvea import Population, RVEAConfig, rvea
 from tcsaea_torch.evolution.selection import apd_select
@@ -12,6 +13,7 @@ __all__ = [
     "Variation",
     "adapt",
     "apd_select",
+    "kmeans",
     "polynomial_mutation",
     "rvea",
     "sbx",

@@ -5,7 +5,7 @@ from itertools import combinations
 
 import torch
 
-from tcsaea_torch.types import Float, Tensor
+from tcsaea_torch.types import Bool, Float, Tensor
 from tcsaea_torch.validation import check_device, check_dtype, check_int
 
 _TINY = 1e-6
@@ -53,3 +53,12 @@ def adapt(
     largest = span.amax(dim=-1, keepdim=True)
     fallback = torch.where(largest > 0, largest, 1.0)
     return vectors * torch.where(span > 0, span, fallback).unsqueeze(-2)
+
+
+def span(
+    F: Float[Tensor, "*batch n m"], alive: Bool[Tensor, "*batch n"]
+) -> Float[Tensor, "*batch m"]:
+    """Return the range of each objective over the living; -inf without any."""
+    mask = alive.unsqueeze(-1)
+    high = torch.where(mask, F, -torch.inf).amax(dim=-2)
+    return high - torch.where(mask, F, torch.inf).amin(dim=-2)

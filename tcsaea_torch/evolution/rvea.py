@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import torch
 
 from tcsaea_torch.errors import InvalidInputError
-from tcsaea_torch.evolution.reference_vectors import adapt
+from tcsaea_torch.evolution.reference_vectors import adapt, span
 from tcsaea_torch.evolution.selection import Niches, select_winners
 from tcsaea_torch.evolution.variation import Draws, Variation, breed, recipes
 from tcsaea_torch.problem import snap
@@ -57,6 +57,8 @@ class RVEAConfig:
     """t_max of the penalty (t / t_max)^alpha; None: the last generation."""
     alpha: float = 2.0
     """Exponent of the penalty."""
+    penalty_factor: float = 1.0
+    """Factor of the penalty; 1 / m takes out the number of objectives in the APD."""
     adaptation_frequency: float = 0.1
     """Vectors adapt every ceil(frequency * t_max) generations."""
     each_once: bool = True
@@ -69,7 +71,7 @@ class RVEAConfig:
         keep_checked(self, check_int, "n_generations", "first_generation", minimum=0)
         if self.penalty_generations is not None:
             keep_checked(self, check_int, "penalty_generations", minimum=1)
-        keep_checked(self, check_real, "alpha", minimum=0.0)
+        keep_checked(self, check_real, "alpha", "penalty_factor", minimum=0.0)
         limits = {"minimum": 0.0, "maximum": 1.0, "exclusive": True}
         keep_checked(self, check_real, "adaptation_frequency", **limits)
         check_bool("each_once", self.each_once)
@@ -81,6 +83,15 @@ class RVEAConfig:
         if self.penalty_generations is not None:
             return self.penalty_generations
         return max(1, self.first_generation + self.n_generations)
+
+    @property
+    def last_penalty(self) -> float:
+        """The penalty in the last generation."""
+        return self.penalty_at(self.first_generation + self.n_generations)
+
+    def penalty_at(self, t: int) -> float:
+        """Return the penalty in a generation."""
+        return self.penalty_factor * (t / self.t_max) ** self.alpha
 
     @property
     def adaptation_interval(self) -> int:
@@ -96,6 +107,7 @@ def rvea(
     draws: Draws,
     config: RVEAConfig,
     *,
+    F: Float[Tensor, "b n m"] | None = None,
     vectors: Float[Tensor, "b r m"] | None = None,
     grid: Float[Tensor, " d"] | None = None,
 ) -> tuple[Population, Float[Tensor, "b r m"]]:
@@ -111,6 +123,7 @@ def rvea(
         initial_vectors: Reference vectors before any adaptation.
         draws: Uniform numbers for `config.n_generations` generations of r offspring.
         config: Parameters.
+        F: Values of the start population, such as measured ones; None: `evaluate(X)`.
         vectors: Adapted vectors to begin with; None means `initial_vectors`.
         grid: `Problem.grid`, so that integer variables are evaluated as integers.
 
@@ -125,10 +138,15 @@ def rvea(
     b = X.shape[0]
     if vectors is None:
         vectors = initial_vectors.expand(b, *initial_vectors.shape)
-    F = evaluate(X)
     shape = (*X.shape[:2], initial_vectors.shape[1])
-    if not isinstance(F, Tensor) or tuple(F.shape) != shape:
-        raise InvalidInputError(f"evaluate must return values of shape {shape}, got {describe(F)}")
+    if F is not None:
+        check_float_tensor("F", F, f"of shape {shape}", shape)
+    else:
+        F = evaluate(X)
+        if not isinstance(F, Tensor) or tuple(F.shape) != shape:
+            raise InvalidInputError(
+                f"evaluate must return values of shape {shape}, got {describe(F)}"
+            )
     population = Population(X=X, F=F, alive=alive)
     t, niches = config.first_generation, Niches.of(vectors)
     population, niches = _select(population, niches, initial_vectors, t, config)
@@ -183,12 +201,9 @@ def _select(
     population: Population, niches: Niches, initial_vectors: Tensor, t: int, config: RVEAConfig
 ) -> tuple[Population, Niches]:
     """Select generation t's survivors, and adapt the vectors when it is time."""
-    penalty = (t / config.t_max) ** config.alpha
+    penalty = config.penalty_at(t)
     winner, occupied = select_winners(population.F, population.alive, niches, penalty)
     F, X = take_rows(population.F, winner), take_rows(population.X, winner)
     if t > 0 and t % config.adaptation_interval == 0:
-        mask = occupied.unsqueeze(-1)
-        low = torch.where(mask, F, torch.inf).amin(dim=1)
-        high = torch.where(mask, F, -torch.inf).amax(dim=1)
-        niches = Niches.of(adapt(initial_vectors, high - low))
+        niches = Niches.of(adapt(initial_vectors, span(F, occupied)))
     return Population(X=X, F=F, alive=occupied), niches

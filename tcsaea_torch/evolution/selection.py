@@ -70,6 +70,17 @@ def select_winners(
     penalty: Float[Tensor, "*#batch"] | float,
 ) -> tuple[Int[Tensor, "*batch r"], Bool[Tensor, "*batch r"]]:
     """Do what `apd_select` does, for vectors that many selections have in common."""
+    distance, niche = penalised_distances(F, alive, niches, penalty)
+    return first_minima(distance, niche, niches.axes.shape[-1])
+
+
+def penalised_distances(
+    F: Float[Tensor, "*batch n m"],
+    alive: Bool[Tensor, "*batch n"],
+    niches: Niches,
+    penalty: Float[Tensor, "*#batch"] | float,
+) -> tuple[Float[Tensor, "*batch n"], Int[Tensor, "*batch n"]]:
+    """Return each individual's APD, inf for the dead, and its niche, see `apd_select`."""
     m = F.shape[-1]
     living = torch.where(alive.unsqueeze(-1), F, torch.inf)
     translated = living - living.amin(dim=-2, keepdim=True)
@@ -83,7 +94,7 @@ def select_winners(
     factor = (m * penalty * niches.sharpness).gather(-1, niche)
     # The dead have NaN, from inf / inf, and take no part.
     distance = torch.addcmul(length, angle.mul_(length), factor).nan_to_num_(nan=torch.inf)
-    return first_minima(distance, niche, niches.axes.shape[-1])
+    return distance, niche
 
 
 def first_minima(

@@ -11,13 +11,18 @@ _T = TypeVar("_T", bound="Indexed")
 
 
 class Indexed:
-    """Gives a dataclass of tensors indexing along their common leading dimension."""
+    """Gives a dataclass of tensors indexing along their common leading dimension.
+
+    Names and None stay as they are.
+    """
 
     def __getitem__(self: _T, index: Tensor | int | slice) -> _T:
         """Return the selected batch members."""
         bundle: Any = self
         values = {f.name: getattr(self, f.name) for f in fields(bundle)}
-        return type(self)(**{k: v if v is None else v[index] for k, v in values.items()})
+        return type(self)(
+            **{k: v if v is None or isinstance(v, str) else v[index] for k, v in values.items()}
+        )
 
 
 def map_tensors(value: Any, fn: Any) -> Any:
@@ -37,23 +42,27 @@ class TensorStore(torch.nn.Module):
     module that owns it.
 
     Args:
-        bundle: A dataclass whose fields are tensors, None, or such dataclasses.
+        bundle: A dataclass whose fields are tensors, None, names, or such dataclasses.
+            Names are no part of the state.
     """
 
     def __init__(self, bundle: Any) -> None:
         super().__init__()
         self.kind = type(bundle)
+        self.names: dict[str, str] = {}
         for field in fields(bundle):
             value = getattr(bundle, field.name)
             if is_dataclass(value):
                 self.add_module(field.name, TensorStore(value))
+            elif isinstance(value, str):
+                self.names[field.name] = value
             else:
                 self.register_buffer(field.name, value)
 
     def read(self) -> Any:
         """Return the dataclass."""
         parts = {name: child.read() for name, child in self._modules.items()}  # pyright: ignore
-        return self.kind(**self._buffers, **parts)
+        return self.kind(**self._buffers, **self.names, **parts)
 
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any

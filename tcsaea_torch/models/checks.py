@@ -5,10 +5,11 @@ from typing import Any
 import torch
 
 from tcsaea_torch.errors import InvalidInputError
+from tcsaea_torch.kernels import KERNEL_NAMES
 from tcsaea_torch.models.surrogate import Hyperparameters
 from tcsaea_torch.models.training_set import TrainingSet
 from tcsaea_torch.types import Tensor
-from tcsaea_torch.validation import check_instance, describe
+from tcsaea_torch.validation import check_choice, check_instance, describe
 
 
 def check_training_data(X: Any, y: Any, noise_var: Any) -> TrainingSet:
@@ -86,6 +87,9 @@ def check_hyperparameters(
             raise InvalidInputError(
                 f"{name}.{field} must be > 0{limit}, got {tensor[~good][0].item()}"
             )
+    check_choice(f"{name}.kernel", value.kernel, KERNEL_NAMES)
+    if value.kernel != "power-exponential" and value.p is not None:
+        raise InvalidInputError(f"{name}.p must be None with kernel {value.kernel!r}, got a tensor")
     is_noisy = ((train.noise_var > 0) & train.live).any()
     if needs_variance and value.variance is None and bool(is_noisy):
         raise InvalidInputError(

@@ -7,6 +7,7 @@ uncorrelated with all others. The diagonal of R is for the caller to write.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
@@ -48,23 +49,41 @@ class Squared(Indexed):
 
     def correlate(self, theta: Float[Tensor, "b d"]) -> tuple[Float[Tensor, "b n n"], Backward]:
         """Return R, and what turns dL/dR into derivatives of L."""
+        R = self._negative_distances(theta).exp_()
+        return R, partial(self._backward, R)
+
+    def _negative_distances(self, theta: Tensor) -> Tensor:
+        """Return -sum_k theta_k (x_ik - x_jk)^2."""
         X, ones = self.X1[..., :-1], self.X1[..., -1:]
         A = X * theta.sqrt().unsqueeze(-2)
         norms = A.square().sum(dim=-1, keepdim=True) + self.far
         # One GEMM gives the negative distances. Rounding must not make them positive.
         left = torch.cat([2.0 * A, -norms, -ones], dim=-1)
         right = torch.cat([A, ones, norms], dim=-1)
-        R = (left @ right.mT).clamp_(max=0.0).exp_()
+        return (left @ right.mT).clamp_(max=0.0)
 
-        def backward(W: Tensor) -> tuple[Tensor, None]:
-            # As G = W * R is symmetric, -sum_ij G_ij (x_ik - x_jk)^2 / 2 is
-            # sum_i x_ik ((GX)_ik - g_i x_ik) with g = G1.
-            G = W.mul_(R)
-            G.diagonal(dim1=-2, dim2=-1).zero_()  # zero distances: no share, no rounding error
-            GX1 = G @ self.X1
-            return (X * (GX1[..., :-1] - GX1[..., -1:] * X)).sum(dim=-2), None
+    def _backward(self, slope: Tensor, W: Tensor) -> tuple[Tensor, None]:
+        """Return the derivatives, given -dR/d(distance)."""
+        # As G = W * slope is symmetric, -sum_ij G_ij (x_ik - x_jk)^2 / 2 is
+        # sum_i x_ik ((GX)_ik - g_i x_ik) with g = G1.
+        X = self.X1[..., :-1]
+        G = W.mul_(slope)
+        G.diagonal(dim1=-2, dim2=-1).zero_()  # zero distances: no share, no rounding error
+        GX1 = G @ self.X1
+        return (X * (GX1[..., :-1] - GX1[..., -1:] * X)).sum(dim=-2), None
 
-        return R, backward
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Matern52(Squared):
+    """Matern-5/2 of the same squared distances r^2: (1 + s + s^2 / 3) exp(-s), s = sqrt(5) r."""
+
+    def correlate(self, theta: Float[Tensor, "b d"]) -> tuple[Float[Tensor, "b n n"], Backward]:
+        """Return R, and what turns dL/dR into derivatives of L."""
+        s = self._negative_distances(theta).mul_(-5.0).sqrt_()
+        decay = (-s).exp_()
+        slope = (1.0 + s).mul_(decay)  # dR / d(r^2) is -5/6 of it
+        R = torch.addcmul(slope, s.square_(), decay, value=1.0 / 3.0)
+        return R, partial(self._backward, slope.mul_(5.0 / 6.0))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -149,4 +168,4 @@ class Powered:
         return difference.abs_().clamp_min_(torch.finfo(difference.dtype).tiny).log_()
 
 
-Correlation = Squared | Powered
+Correlation = Squared | Matern52 | Powered

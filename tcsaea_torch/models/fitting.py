@@ -9,7 +9,14 @@ from dataclasses import dataclass
 
 import torch
 
-from tcsaea_torch.kernels import FREE_POWER_RANGE, PowerMode, check_power_mode
+from tcsaea_torch.errors import InvalidInputError
+from tcsaea_torch.kernels import (
+    FREE_POWER_RANGE,
+    KERNEL_NAMES,
+    KernelName,
+    PowerMode,
+    check_power_mode,
+)
 from tcsaea_torch.models.likelihood import Likelihood, Prepared, Standardised, evaluate, prepare
 from tcsaea_torch.models.optimise import BFGSOptions, minimise_in_box
 from tcsaea_torch.models.surrogate import (
@@ -51,6 +58,8 @@ class FitConfig:
 
     p: PowerMode = 2.0
     """Power of the kernel: fixed in (0, 2], or fitted in [1, 2]: "shared" or "ard"."""
+    kernel: KernelName = "power-exponential"
+    """"power-exponential", or "matern-5/2", which has no power: p must be 2."""
     input_scaling: InputScaling = "unit"
     """"unit", or "standardize" as in DACE; theta is in these units."""
     theta_range: tuple[float, float] = (1e-8, 1e3)
@@ -66,6 +75,9 @@ class FitConfig:
 
     def __post_init__(self) -> None:
         check_power_mode(self.p, d=1)
+        check_choice("kernel", self.kernel, KERNEL_NAMES)
+        if self.kernel != "power-exponential" and self.p != 2.0:
+            raise InvalidInputError(f"p must be 2 with kernel {self.kernel!r}, got {self.p!r}")
         check_choice("input_scaling", self.input_scaling, ("unit", "standardize"))
         low, high = check_pair("theta_range", self.theta_range)
         low = check_real("theta_range", low, minimum=0.0, exclusive=True)
@@ -112,7 +124,8 @@ def maximise_likelihood(
     b, _, d = data.X.shape
     layout = _Layout(d=d, mode=config.p, fits_variance=bool((data.noise > 0).any()))
     starts = layout.starts(data, scaling, config, init)
-    prepared = prepare(data, config.nugget_for(data.X.dtype), powers=config.p != 2.0)
+    nugget = config.nugget_for(data.X.dtype)
+    prepared = prepare(data, nugget, powers=config.p != 2.0, kernel=config.kernel)
     objective = _Objective(prepared, layout, n_starts=starts.shape[1])
     lower, upper = layout.box(config.theta_range, data.X)
     found = minimise_in_box(
@@ -125,6 +138,7 @@ def maximise_likelihood(
         theta=v[:, :d].exp(),
         p=layout.powers(v),
         variance=None if log_variance is None else log_variance.exp() * scaling.y_scale.square(),
+        kernel=config.kernel,
     )
 
 

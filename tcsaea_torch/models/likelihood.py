@@ -22,9 +22,9 @@ from typing import Any
 
 import torch
 
-from tcsaea_torch.kernels import power_exponential
+from tcsaea_torch.kernels import KernelName, correlations
 from tcsaea_torch.models.bundles import Indexed, map_tensors
-from tcsaea_torch.models.correlation import Powered, Squared
+from tcsaea_torch.models.correlation import Correlation, Matern52, Powered, Squared
 from tcsaea_torch.types import Bool, Float, Tensor
 
 
@@ -71,6 +71,8 @@ def factorise(
     theta: Float[Tensor, "*batch d"],
     p: Float[Tensor, "*batch d"] | None,
     diagonal: Float[Tensor, "*batch n"],
+    *,
+    kernel: KernelName = "power-exponential",
 ) -> Factorisation:
     """Factorise C for given hyper-parameters.
 
@@ -79,9 +81,11 @@ def factorise(
         theta: Factor of |d|^p for each dimension.
         p: Powers; None means 2.
         diagonal: What is added to the diagonal of R: nugget plus relative noise.
+        kernel: Which correlation; p must be None for "matern-5/2".
     """
     live = data.live.to(data.X)
-    C = power_exponential(data.X, data.X, theta, p) * (live.unsqueeze(-1) * live.unsqueeze(-2))
+    C = correlations(data.X, data.X, theta, p, kernel=kernel)
+    C = C * (live.unsqueeze(-1) * live.unsqueeze(-2))
     C.diagonal(dim1=-2, dim2=-1).copy_(1.0 + diagonal * live)
     L, info = torch.linalg.cholesky_ex(C)
     failed = info > 0
@@ -170,7 +174,7 @@ class Likelihood:
 class Prepared(Indexed):
     """What all evaluations of the likelihoods of b models share."""
 
-    correlation: Squared | Powered
+    correlation: Correlation
     diagonal: Float[Tensor, "b n"]
     """1 + nugget; 1 where the row does not exist."""
     noise: Float[Tensor, "b n"]
@@ -184,16 +188,24 @@ class Prepared(Indexed):
     is_exact: Bool[Tensor, " b"]
 
 
-def prepare(data: Standardised, nugget: float, *, powers: bool) -> Prepared:
+def prepare(
+    data: Standardised,
+    nugget: float,
+    *,
+    powers: bool,
+    kernel: KernelName = "power-exponential",
+) -> Prepared:
     """Prepare evaluations for b models.
 
     Args:
         data: Training data, `b x n`.
         nugget: Added to the diagonal of R.
         powers: Whether powers other than 2 will be given.
+        kernel: Which correlation; "matern-5/2" knows no powers.
     """
+    squares = Squared if kernel == "power-exponential" else Matern52
     return Prepared(
-        correlation=(Powered if powers else Squared).of(data.X, data.live),
+        correlation=(Powered if powers else squares).of(data.X, data.live),
         diagonal=1.0 + nugget * data.live.to(data.X),
         noise=data.noise,
         rhs=torch.cat([data.F, data.y.unsqueeze(-1)], dim=-1),
@@ -272,13 +284,15 @@ def negative_log_likelihood(
     p: Float[Tensor, "*batch d"] | None,
     log_variance: Float[Tensor, "*batch"] | None,
     nugget: float,
+    *,
+    kernel: KernelName = "power-exponential",
 ) -> Likelihood:
-    """Evaluate once; see `evaluate` for the arguments, and `prepare` for the nugget."""
+    """Evaluate once; see `evaluate` for the arguments, `prepare` for nugget and kernel."""
     batch = data.y.shape[:-1]
 
     def flat(value: Any) -> Any:
         return map_tensors(value, lambda t: t.reshape(-1, *t.shape[len(batch) :]))
 
-    prepared = prepare(flat(data), nugget, powers=p is not None)
+    prepared = prepare(flat(data), nugget, powers=p is not None, kernel=kernel)
     found = evaluate(prepared, flat(log_theta), flat(p), flat(log_variance))
     return map_tensors(found, lambda t: t.reshape(batch + t.shape[1:]))

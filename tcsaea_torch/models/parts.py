@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 from gpytorch.distributions import MultivariateNormal
-from gpytorch.kernels import ScaleKernel
+from gpytorch.kernels import MaternKernel, ScaleKernel
 from gpytorch.likelihoods.noise_models import Noise
 from linear_operator.operators import DiagLinearOperator
 
@@ -58,6 +58,14 @@ def unit_cube_kernel(surrogate: Surrogate) -> ScaleKernel:
     """Return sigma^2 r as a GPyTorch kernel of points in the unit cube."""
     hyper = surrogate.hyperparameters
     d, batch_shape = hyper.theta.shape[-1], hyper.theta.shape[:-1]
+    assert hyper.variance is not None
+    x_scale = surrogate.scaling.x_scale
+    if hyper.kernel == "matern-5/2":
+        matern = MaternKernel(nu=2.5, ard_num_dims=d, batch_shape=batch_shape)
+        kernel = ScaleKernel(matern, batch_shape=batch_shape).to(hyper.theta)
+        matern.lengthscale = (x_scale / hyper.theta.sqrt()).unsqueeze(-2)
+        kernel.outputscale = hyper.variance
+        return kernel.requires_grad_(False)
     p = hyper.p
     lowest = 1.0 if p is None else min(1.0, float(p.min()) * 0.999)
     base = PowerExponentialKernel(
@@ -67,10 +75,8 @@ def unit_cube_kernel(surrogate: Surrogate) -> ScaleKernel:
         batch_shape=batch_shape,
     )
     kernel = ScaleKernel(base, batch_shape=batch_shape).to(hyper.theta)
-    x_scale = surrogate.scaling.x_scale
     base.theta = (hyper.theta / x_scale ** (2.0 if p is None else p)).unsqueeze(-2)
     if p is not None:
         base.p = p.unsqueeze(-2)
-    assert hyper.variance is not None
     kernel.outputscale = hyper.variance
     return kernel.requires_grad_(False)

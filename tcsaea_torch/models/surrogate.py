@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 
 from tcsaea_torch.errors import FitError
-from tcsaea_torch.kernels import power_exponential
+from tcsaea_torch.kernels import KernelName, correlations
 from tcsaea_torch.models.bundles import Indexed
 from tcsaea_torch.models.likelihood import (
     Factorisation,
@@ -55,6 +55,14 @@ class Hyperparameters(Indexed):
     """Powers; None means 2 throughout."""
     variance: Float[Tensor, "*batch"] | None = None
     """Process variance sigma^2, squared objective units; None: its closed form."""
+    kernel: KernelName = "power-exponential"
+    """Which correlation; "matern-5/2" has no powers: p is None."""
+
+    def correlate(
+        self, A: Float[Tensor, "*#batch n d"], B: Float[Tensor, "*#batch m d"]
+    ) -> Float[Tensor, "*batch n m"]:
+        """Return the correlations between scaled points."""
+        return correlations(A, B, self.theta, self.p, kernel=self.kernel)
 
 
 def scale(
@@ -175,8 +183,8 @@ class Surrogate(Indexed):
         """Predict means and the covariance matrix over all q points."""
         k, f = self._cross(Xq)
         v, w = self._whiten(k, f)
-        X, hyper = self.scaling.inputs(Xq), self.hyperparameters
-        prior = power_exponential(X, X, hyper.theta, hyper.p)
+        X = self.scaling.inputs(Xq)
+        prior = self.hyperparameters.correlate(X, X)
         covariance = (prior - v.mT @ v + w.mT @ w) * self._unit_variance[..., None, None]
         return self._mean(k, f), covariance
 
@@ -186,8 +194,8 @@ class Surrogate(Indexed):
 
     def _cross(self, Xq: Tensor) -> tuple[Tensor, Tensor]:
         """Return correlations with the training rows `q x n`, and the trend basis `q x t`."""
-        X, hyper = self.scaling.inputs(Xq), self.hyperparameters
-        k = power_exponential(X, self.data.X, hyper.theta, hyper.p)
+        X = self.scaling.inputs(Xq)
+        k = self.hyperparameters.correlate(X, self.data.X)
         k = k * self.data.live.to(k).unsqueeze(-2)
         return k, self._basis(X)
 
@@ -227,13 +235,13 @@ def condition(
         diagonal = diagonal + data.noise / variance.unsqueeze(-1)
 
     jitter = torch.zeros_like(n)
-    theta, p = hyperparameters.theta, hyperparameters.p
-    factors = factorise(data, theta, p, diagonal)
+    theta, p, kernel = hyperparameters.theta, hyperparameters.p, hyperparameters.kernel
+    factors = factorise(data, theta, p, diagonal, kernel=kernel)
     for size in JITTERS:
         if not bool(factors.failed.any()):
             break
         jitter = torch.where(factors.failed, size, jitter)
-        factors = factorise(data, theta, p, diagonal + jitter.unsqueeze(-1))
+        factors = factorise(data, theta, p, diagonal + jitter.unsqueeze(-1), kernel=kernel)
     if bool(factors.failed.any()):
         raise FitError(
             f"the correlation matrix is not positive definite, even with {JITTERS[-1]:g} added "

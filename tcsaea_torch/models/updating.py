@@ -15,7 +15,6 @@ from dataclasses import dataclass, fields, replace
 import torch
 
 from tcsaea_torch.errors import FitError
-from tcsaea_torch.kernels import power_exponential
 from tcsaea_torch.models.bundles import map_tensors
 from tcsaea_torch.models.likelihood import Factorisation, Standardised, absent_columns
 from tcsaea_torch.models.surrogate import JITTERS, Surrogate, _is_exact
@@ -165,9 +164,9 @@ def _new_blocks(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return V, M and the jitter of the new rows, for scaled points X: q x d."""
     hyper, alive, alive_before = base.hyperparameters, live.to(X), base.data.live.to(X)
-    K = power_exponential(base.data.X, X, hyper.theta, hyper.p)
+    K = hyper.correlate(base.data.X, X)
     V = solve_lower(base.L, K * (alive_before.unsqueeze(-1) * alive.unsqueeze(-2)))
-    R = power_exponential(X, X, hyper.theta, hyper.p) * (alive.unsqueeze(-1) * alive.unsqueeze(-2))
+    R = hyper.correlate(X, X) * (alive.unsqueeze(-1) * alive.unsqueeze(-2))
     jitter = base.jitter
     diagonal = nugget + noise / base.variance.unsqueeze(-1) + jitter.unsqueeze(-1)
     eye = torch.eye(X.shape[-2], dtype=torch.bool, device=X.device)

@@ -12,16 +12,30 @@ from tcsaea_torch.strategies.base import (
     names,
     register,
 )
+from tcsaea_torch.strategies.k_rvea import KRVEA
+from tcsaea_torch.strategies.latency_schemes import (
+    BroodInterleaving,
+    FastFirst,
+    SpeculativeInterleaving,
+    Waiting,
+)
 from tcsaea_torch.strategies.random_search import RandomSearch
+from tcsaea_torch.strategies.t_saea import TSAEA
 from tcsaea_torch.strategies.tc_saea import TCSAEA
 
 __all__ = [
+    "KRVEA",
     "TCSAEA",
+    "TSAEA",
+    "BroodInterleaving",
+    "FastFirst",
     "Proposal",
     "RandomSearch",
     "RunView",
+    "SpeculativeInterleaving",
     "State",
     "Strategy",
+    "Waiting",
     "budget",
     "check_proposal",
     "check_strategy",

@@ -167,11 +167,16 @@ class SurrogateAssisted:
         return limit(merge_duplicates(train), n_max, u)
 
     def _search(
-        self, state: State, run: RunView, gp_f: Surrogate, gp_s: Surrogate
+        self,
+        state: State,
+        run: RunView,
+        gp_f: Surrogate,
+        gp_s: Surrogate,
+        start: TrainingSet | None = None,
     ) -> tuple[Population, Tensor]:
         """Run RVEA on the surrogates' means (lines 6 to 10).
 
-        It starts from all fast-evaluated points.
+        It starts from the points of `start`; None: from all fast-evaluated points.
         """
 
         def evaluate(X: Tensor) -> Tensor:
@@ -183,8 +188,8 @@ class SurrogateAssisted:
         )
         return rvea(
             evaluate,
-            run.archive.X,
-            run.archive.observed[..., FAST],
+            run.archive.X if start is None else start.X,
+            run.archive.observed[..., FAST] if start is None else start.live,
             self._lattice(run),
             draws,
             self.search,
@@ -225,19 +230,29 @@ class SurrogateAssisted:
         is_new: Bool[Tensor, "b u"],
     ) -> Proposal:
         """Add points around X_new, for the fast objective only (line 13)."""
-        n_slow = run.used[:, SLOW] + is_new.sum(dim=1)
-        credit = self._fast_target(n_slow, int(state["n_design"]), run)
-        credit = (credit - run.used[:, FAST] - is_new.sum(dim=1)).clamp_min(0)
-        n_slots, period = int(self.n_new * run.tau) + 1, int(state["period"])
-        X_a, is_additional = steps.around(
-            X_new, is_new, credit.clamp_max(n_slots), n_slots, run, period, margin=self.box_margin
-        )
-        is_additional = is_additional & is_new.any(dim=1, keepdim=True)
+        X_a, is_additional = self._around(state, run, X_new, is_new)
         X = torch.cat([X_new, X_a], dim=1)
         keep = torch.cat([is_new, is_additional & ~steps.is_known(X_a, run)], dim=1)
         keep = steps.first_of_equals(X, keep)
         is_slow = keep & (torch.arange(X.shape[1], device=X.device) < self.n_new)
         return Proposal(X=X, evaluation_mask=torch.stack([keep, is_slow], dim=-1))
+
+    def _around(
+        self,
+        state: State,
+        run: RunView,
+        X_new: Float[Tensor, "b u d"],
+        is_new: Bool[Tensor, "b u"],
+    ) -> tuple[Float[Tensor, "b s d"], Bool[Tensor, "b s"]]:
+        """Sample the box round X_new, as many points as the fast budget allows with X_new."""
+        n_slow = run.used[:, SLOW] + is_new.sum(dim=1)
+        credit = self._fast_target(n_slow, int(state["n_design"]), run)
+        credit = (credit - run.used[:, FAST] - is_new.sum(dim=1)).clamp_min(0)
+        n_slots, period = int(self.n_new * run.tau) + 1, int(state["period"])
+        X, exists = steps.around(
+            X_new, is_new, credit.clamp_max(n_slots), n_slots, run, period, margin=self.box_margin
+        )
+        return X, exists & is_new.any(dim=1, keepdim=True)
 
 
 def thetas(models: dict[str, Surrogate]) -> State:

@@ -2,14 +2,24 @@
 
 from tcsaea_torch.transfer.co_surrogate import co_training_set, synthetic_values
 from tcsaea_torch.transfer.instance_selection import Interval, half_width, is_believed
+from tcsaea_torch.transfer.parameter_transfer import (
+    SwarmConfig,
+    blend,
+    distance_correlation,
+    select_variables,
+)
 from tcsaea_torch.transfer.polynomial import Quadratic, fit_quadratic
 
 __all__ = [
     "Interval",
     "Quadratic",
+    "SwarmConfig",
+    "blend",
     "co_training_set",
+    "distance_correlation",
     "fit_quadratic",
     "half_width",
     "is_believed",
+    "select_variables",
     "synthetic_values",
 ]

@@ -1,5 +1,7 @@
 """The table of bad input for strategies, problems, kernels, models, evolution and metrics."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from botorch.models import ModelListGP
@@ -9,6 +11,7 @@ from tcsaea_torch.acquisition import AAFNormalizer, AdaptiveAcquisition
 from tcsaea_torch.evolution import Draws, RVEAConfig, Variation, rvea, simplex_lattice
 from tcsaea_torch.kernels import PowerExponentialKernel
 from tcsaea_torch.models import BFGSOptions, FitConfig, Hyperparameters, KrigingGP, fit_kriging
+from tcsaea_torch.transfer import SwarmConfig
 from tests.contracts.bad_input import (
     INF,
     NAN,
@@ -49,28 +52,39 @@ bad("strategies.check_strategy", "value", [
 
 callee("RandomSearch", tc.RandomSearch, dict)
 callee("TCSAEA", tc.TCSAEA, dict)
-bad("RandomSearch TCSAEA", "name", TEXT)
-bad("TCSAEA", "n_new", integers(1))
-bad("TCSAEA", "n_ref_vectors", integers(2))
-bad("TCSAEA", "n_train_max", integers(2, optional=True))
-for switch in (
-    "limit_first_fast", "reset_vectors", "soea_maximises", "late_fast_credit", "accumulate",
-    "pure_at_fit",
-):  # fmt: skip
+callee("TSAEA", tc.strategies.TSAEA, dict)
+ASSISTED = "TCSAEA TSAEA"
+bad(f"RandomSearch {ASSISTED}", "name", TEXT)
+bad(ASSISTED, "n_new", integers(1))
+bad(ASSISTED, "n_ref_vectors", integers(2))
+bad(ASSISTED, "n_train_max", integers(2, optional=True))
+for switch in ("reset_vectors", "soea_maximises", "late_fast_credit"):
+    bad(ASSISTED, switch, booleans())
+bad(ASSISTED, "search", objects("a RVEAConfig"))
+bad(ASSISTED, "kriging", objects("a FitConfig"))
+bad(ASSISTED, "variation", objects("a Variation"))
+for trend in ("trend_fast", "trend_slow"):
+    bad(ASSISTED, trend, choices(("constant", "linear"), "constnt", "constant"))
+bad(ASSISTED, "box_margin", reals(0, 0.5))
+bad(ASSISTED, "uncertainty", choices(("sd", "variance"), "varience", "variance"))
+bad(ASSISTED, "uncertainty_sign", reals(-1, 1))
+bad(ASSISTED, "infill_penalty_scale", reals(0, exclusive=True))
+for switch in ("limit_first_fast", "accumulate", "pure_at_fit"):
     bad("TCSAEA", switch, booleans())
-bad("TCSAEA", "search", objects("a RVEAConfig"))
-bad("TCSAEA", "kriging", objects("a FitConfig"))
-bad("TCSAEA", "variation", objects("a Variation"))
-for trend in ("trend_fast", "trend_slow", "trend_co"):
-    bad("TCSAEA", trend, choices(("constant", "linear"), "constnt", "constant"))
+bad("TCSAEA", "trend_co", choices(("constant", "linear"), "constnt", "constant"))
 bad("TCSAEA", "co_surrogate", choices(("kriging", "quadratic"), "krigging", "kriging"))
-bad("TCSAEA", "box_margin", reals(0, 0.5))
 bad("TCSAEA", "transfer", choices(("interval", "all", "none"), "intervall", "interval"))
-for width in ("interval", "uncertainty"):
-    bad("TCSAEA", width, choices(("sd", "variance"), "varience", "variance"))
+bad("TCSAEA", "interval", choices(("sd", "variance"), "varience", "variance"))
 bad("TCSAEA", "last_transfer_period", integers(0, optional=True))
-bad("TCSAEA", "uncertainty_sign", reals(-1, 1))
-bad("TCSAEA", "infill_penalty_scale", reals(0, exclusive=True))
+
+bad("TSAEA", "swarm", objects("a SwarmConfig"))
+callee("SwarmConfig", SwarmConfig, dict)
+bad("SwarmConfig", "n_particles", integers(1))
+bad("SwarmConfig", "n_iterations", integers(0))
+for pull in ("inertia", "attraction"):
+    bad("SwarmConfig", pull, reals(0))
+for part in ("max_speed", "threshold", "redundancy_weight"):
+    bad("SwarmConfig", part, reals(0, 1))
 
 # ---------------------------------------------------------------- problems
 
@@ -171,6 +185,8 @@ bad(KERNEL, "active_dims", [
 X, Y1 = torch.rand(9, 2, generator=torch.Generator().manual_seed(0)).double(), torch.arange(9.0)
 Y1 = Y1.double()
 THETA = Hyperparameters(theta=torch.ones(2).double())
+OTHER_KERNEL = replace(THETA)
+object.__setattr__(OTHER_KERNEL, "kernel", "matern")  # past the check of types
 
 
 def changed(tensor, value):
@@ -221,6 +237,9 @@ bad(MODELS, "noise_var", [
 bad(MODELS, "trend", choices(("constant", "linear"), "lineer", "linear"))
 bad(MODELS + " FitConfig", "input_scaling", choices(("unit", "standardize"), "units", "unit"))
 bad("fit_kriging FitConfig", "p", [*NO_TEXT, *POWER_NAMES])
+bad("FitConfig", "kernel", choices(("matern-5/2", "power-exponential"), "matern52", "matern-5/2"))
+matern = "2 with kernel 'matern-5/2'"
+bad("FitConfig", "p", [("matern", 1.5, matern), ("matern-ard", "ard", matern)], kernel="matern-5/2")
 bad("fit_kriging", "n_starts", integers(1))
 bad("KrigingGP FitConfig", "nugget", reals(0, optional=True))
 bad("fit_kriging", "config", objects("a FitConfig", optional=True))
@@ -233,7 +252,13 @@ for callee_name, name in (("fit_kriging", "init"), ("KrigingGP", "hyperparameter
     ], named=f"{name}.theta")  # fmt: skip
     bad(callee_name, name, [
         ("p-above-2", Hyperparameters(theta=THETA.theta, p=3 * THETA.theta), "<= 2", "3.0"),
+        ("p-of-matern", replace(THETA, p=THETA.theta, kernel="matern-5/2"), "None with kernel",
+         "a tensor"),
     ], named=f"{name}.p")  # fmt: skip
+    bad(callee_name, name, [
+        ("kernel", OTHER_KERNEL, "one of matern-5/2, power-exponential",
+         "'matern'; did you mean 'matern-5/2'?"),
+    ], named=f"{name}.kernel")  # fmt: skip
 bad(
     "KrigingGP", "hyperparameters", [("variance", THETA, "must be given with noisy rows", "")],
     named="hyperparameters.variance", noise_var=torch.ones(9).double(),

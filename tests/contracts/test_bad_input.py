@@ -40,6 +40,8 @@ NOT_IN_THE_TABLE = {
     "acquisition.adaptive_weight": TENSORS,
     "acquisition.normalizer_from_model": "the model checks its points",
     "kernels.check_power_mode": "called by what takes p",
+    "kernels.correlations": TENSORS,
+    "kernels.matern52": TENSORS,
     "kernels.power": TENSORS,
     "kernels.power_exponential": TENSORS,
     "kernels.weighted_distance": TENSORS,

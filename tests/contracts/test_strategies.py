@@ -15,7 +15,12 @@ from tcsaea_torch.models.fitting import FitConfig
 from tcsaea_torch.models.optimise import BFGSOptions
 from tests.strategies.runs import Toy, steps_of
 
-NAMES = ["random", "nt-saea", "ns-saea", "tc-saea", "tc-saea-p", "tc-saea-released"]
+NAMES = [
+    "random", "nt-saea", "ns-saea", "tc-saea", "tc-saea-p", "tc-saea-released",
+    "waiting", "fast-first", "brood-interleaving", "speculative-interleaving",
+]  # fmt: skip
+EVOLUTIONARY = NAMES[6:10]
+"""Strategies without surrogates."""
 N_SLOW, N_INIT = 17, 8
 
 

@@ -3,9 +3,11 @@ import math
 import pytest
 import torch
 
-from tcsaea_torch.kernels import power_exponential
+from tcsaea_torch.kernels import correlations
 from tcsaea_torch.models import correlation
-from tcsaea_torch.models.correlation import Powered, Squared
+from tcsaea_torch.models.correlation import Matern52, Powered, Squared
+
+KINDS = [Squared, Matern52, Powered]
 
 
 def draw(*shape, seed=0):
@@ -19,7 +21,7 @@ def make(kind, *, b=3, n=12, d=4):
     live = draw(b, n, seed=1) > 0.2
     live[0] = True
     theta = 3.0 * draw(b, d, seed=2) + 0.1
-    p = None if kind is Squared else 1.0 + draw(b, d, seed=3)
+    p = 1.0 + draw(b, d, seed=3) if kind is Powered else None
     return kind.of(X, live), X, live, theta, p
 
 
@@ -27,11 +29,12 @@ def correlate(prepared, theta, p):
     return prepared.correlate(theta) if p is None else prepared.correlate(theta, p)
 
 
-def dense(X, live, theta, p):
+def dense(kind, X, live, theta, p):
     """Differentiable correlations without a diagonal, by the kernel's own formula."""
     both = (live.unsqueeze(-1) & live.unsqueeze(-2)).double()
     off_diagonal = 1.0 - torch.eye(X.shape[-2]).double()
-    return power_exponential(X, X, theta, p) * both * off_diagonal
+    kernel = "matern-5/2" if kind is Matern52 else "power-exponential"
+    return correlations(X, X, theta, p, kernel=kernel) * both * off_diagonal
 
 
 @pytest.fixture(params=["kept", "blocks"])
@@ -42,22 +45,23 @@ def table(request, monkeypatch):
         monkeypatch.setattr(correlation, "_BLOCK", 60)
 
 
-@pytest.mark.parametrize("kind", [Squared, Powered])
+@pytest.mark.parametrize("kind", KINDS)
 def test_matrix_is_the_kernels(kind, table):
     prepared, X, live, theta, p = make(kind)
     R, _ = correlate(prepared, theta, p)
-    expected = dense(X, live, theta, p)
+    expected = dense(kind, X, live, theta, p)
     torch.testing.assert_close(R.tril(-1), expected.tril(-1), rtol=0, atol=1e-14)
     assert (R.tril(-1)[expected.tril(-1) == 0] == 0).all()  # rows that do not exist: exactly
 
 
-@pytest.mark.parametrize("kind", [Squared, Powered])
+@pytest.mark.parametrize("kind", KINDS)
 def test_gradient_is_autograds(kind, table):
     prepared, X, live, theta, p = make(kind)
     W = draw(3, 12, 12, seed=4) - 0.5
     W = W + W.mT
     wanted = [v.clone().requires_grad_() for v in (theta, p) if v is not None]
-    (0.5 * (W * dense(X, live, *wanted, *([None] if p is None else []))).sum()).backward()
+    expected = dense(kind, X, live, *wanted, *([None] if p is None else []))
+    (0.5 * (W * expected).sum()).backward()
     _, backward = correlate(prepared, theta, p)
     found = backward(W.clone())
     torch.testing.assert_close(found[0], wanted[0].grad, rtol=1e-12, atol=1e-12)
@@ -66,7 +70,7 @@ def test_gradient_is_autograds(kind, table):
         torch.testing.assert_close(found[1], wanted[1].grad, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", [Squared, Powered])
+@pytest.mark.parametrize("kind", KINDS)
 def test_selected_members_are_those_of_the_batch(kind, table):
     prepared, _, _, theta, p = make(kind)
     whole, _ = correlate(prepared, theta, p)
@@ -75,17 +79,17 @@ def test_selected_members_are_those_of_the_batch(kind, table):
         torch.testing.assert_close(part, whole[index], rtol=0, atol=1e-15)
 
 
-@pytest.mark.parametrize("kind", [Squared, Powered])
+@pytest.mark.parametrize("kind", KINDS)
 def test_rounding_makes_no_correlation_larger_than_one(kind):
     X = 0.1 + 1e-9 * draw(1, 40, 3)
     prepared = kind.of(X, torch.ones(1, 40, dtype=torch.bool))
     theta = torch.full((1, 3), 1e3).double()
-    R, _ = correlate(prepared, theta, None if kind is Squared else torch.full_like(theta, 1.9))
-    assert R.max() <= 1.0
+    R, _ = correlate(prepared, theta, torch.full_like(theta, 1.9) if kind is Powered else None)
+    assert R.max() <= (1.0 + 1e-15 if kind is Matern52 else 1.0)
     assert R.tril(-1)[0, 1:, 0].min() > 1.0 - 1e-5
 
 
-@pytest.mark.parametrize("kind", [Squared, Powered])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("n", [1, 2])
 def test_one_or_two_rows(kind, n, table):
     _, X, live, theta, p = make(kind, b=1, n=12)
@@ -96,7 +100,7 @@ def test_one_or_two_rows(kind, n, table):
     if n == 1:
         assert gradient.tolist() == [[0.0] * 4]
     else:
-        expected = dense(X[:, :2], live[:, :2], theta, p)[0, 1, 0].item()
+        expected = dense(kind, X[:, :2], live[:, :2], theta, p)[0, 1, 0].item()
         assert R[0, 1, 0].item() == pytest.approx(expected, abs=1e-15)
         assert (gradient < 0).all()
 
