@@ -53,7 +53,8 @@ bad("strategies.check_strategy", "value", [
 callee("RandomSearch", tc.RandomSearch, dict)
 callee("TCSAEA", tc.TCSAEA, dict)
 callee("TSAEA", tc.strategies.TSAEA, dict)
-ASSISTED = "TCSAEA TSAEA"
+callee("TrSAEA", tc.strategies.TrSAEA, dict)
+ASSISTED = "TCSAEA TSAEA TrSAEA"
 bad(f"RandomSearch {ASSISTED}", "name", TEXT)
 bad(ASSISTED, "n_new", integers(1))
 bad(ASSISTED, "n_ref_vectors", integers(2))
@@ -77,6 +78,11 @@ bad("TCSAEA", "transfer", choices(("interval", "all", "none"), "intervall", "int
 bad("TCSAEA", "interval", choices(("sd", "variance"), "varience", "variance"))
 bad("TCSAEA", "last_transfer_period", integers(0, optional=True))
 
+bad("TrSAEA", "n_labelled", integers(1))
+bad("TrSAEA", "n_components", integers(1))
+bad("TrSAEA", "domain_weight", reals(0))
+bad("TrSAEA", "coral", choices(("both", "source"), "sorce", "source"))
+bad("TrSAEA", "inversion", objects("a BFGSOptions"))
 bad("TSAEA", "swarm", objects("a SwarmConfig"))
 callee("SwarmConfig", SwarmConfig, dict)
 bad("SwarmConfig", "n_particles", integers(1))

@@ -19,8 +19,12 @@ NAMES = [
     "random", "nt-saea", "ns-saea", "tc-saea", "tc-saea-p", "tc-saea-released",
     "waiting", "fast-first", "brood-interleaving", "speculative-interleaving",
 ]  # fmt: skip
-EVOLUTIONARY = NAMES[6:10]
+SIMPLE = ("random", "waiting", "fast-first", "brood-interleaving", "speculative-interleaving")
 """Strategies without surrogates."""
+FAST_AHEAD = ("fast-first", "brood-interleaving", "speculative-interleaving")
+"""Strategies that choose points for the slow objective among those with a fast value."""
+SPENDS_ALL = ("nt-saea", "ns-saea", "tc-saea", "tc-saea-p", "fast-first")
+"""Strategies that leave no fast evaluation unused."""
 N_SLOW, N_INIT = 17, 8
 
 
@@ -35,21 +39,23 @@ def test_budgets_are_exact(strategy, tau, n_slow):
     problem = Toy(tau=tau)
     result = run_batch(problem, strategy, [0, 1], n_slow=n_slow, n_init=N_INIT)
     n_fast, n_all_slow = result.used.T
-    assert n_all_slow.tolist() == [n_slow, n_slow]
-    assert (n_fast <= int(tau * n_slow)).all()
-    assert (n_fast >= n_slow).all()  # each slow value has its fast one
-    assert len(result.points(0)) == n_slow
-    # Algorithm 1 leaves no fast evaluation unused.
-    if strategy.name not in ("random", "tc-saea-released"):
-        assert (n_fast == int(tau * n_slow)).all()
+    max_fast, max_slow = strategies.budget(strategy, problem, n_slow)
+    assert max_fast == int(tau * n_slow)
+    assert n_all_slow.tolist() == [max_slow, max_slow]
+    assert (n_fast <= max_fast).all()
+    assert (n_fast >= max_slow).all()  # each slow value has its fast one
+    assert len(result.points(0)) == max_slow
+    if strategy.name in SPENDS_ALL:
+        assert (n_fast == max_fast).all()
 
 
 def test_slow_and_fast_calls_keep_their_ratio_at_all_times(strategy):
     problem = Toy(tau=5)
     for run, proposal, _ in steps_of(problem, strategy, [3], n_slow=N_SLOW, n_init=N_INIT):
         used = run.used + proposal.n_asked
-        assert (used[:, 0] <= 5 * used[:, 1]).all()
         assert (used <= run.total).all()
+        if strategy.name != "fast-first":
+            assert (used[:, 0] <= 5 * used[:, 1]).all()
 
 
 @pytest.mark.parametrize("d", [2, 30])
@@ -171,13 +177,13 @@ def asked_by(proposal, run):
 def test_float32(strategy):
     result = run_batch(Toy(d=3), strategy, [0], n_slow=N_SLOW, n_init=N_INIT, dtype=torch.float32)
     assert result.archive.X.dtype == torch.float32
-    assert result.used[0, 1] == N_SLOW
+    assert result.used[0, 1] == strategies.budget(strategy, Toy(d=3), N_SLOW)[1]
 
 
 @pytest.fixture(params=NAMES)
 def quick(request):
     """A strategy whose search is short, for tests of the protocol."""
-    if request.param == "random":
+    if request.param in SIMPLE:
         return strategies.get(request.param)
     fit = FitConfig(
         input_scaling="standardize", starts=(2.0,), options=BFGSOptions(max_evaluations=4)
@@ -208,7 +214,8 @@ def test_what_it_is_shown_is_not_changed(quick):
         shown = {k: v.clone() for k, v in tensors_of(run).items()}
         state = quick.init(run)
         quick.propose(state, run)
-        assert all(torch.equal(v, shown[k]) for k, v in tensors_of(run).items())
+        after = tensors_of(run)
+        assert all(torch.equal(after[k], v) for k, v in shown.items())
 
 
 def test_asked_before_values_came_it_names_them_or_needs_none(quick):
@@ -246,17 +253,21 @@ def test_runs_through_the_optimizer_with_failures(quick, d, tau):
                 optimizer.tell(e.id, f(torch.from_numpy(e.x).unsqueeze(0)))
     assert optimizer.is_done
     n_fast, n_slow = optimizer.n_used
-    assert n_slow == 13
-    assert 13 <= n_fast <= int(tau * 13)
+    max_fast, max_slow = optimizer.n_total
+    # Where fast values fail, there may be too few to choose from.
+    assert n_slow == max_slow or (quick.name in FAST_AHEAD and n_slow >= 9)
+    assert n_slow <= n_fast <= max_fast
     X = optimizer.result().all_X
     assert len(X.unique(dim=0)) == len(X)
 
 
 @pytest.mark.parametrize(("n_slow", "n_init"), [(1, 1), (2, 1), (2, 2), (4, 3)])
 def test_the_smallest_budgets(quick, n_slow, n_init):
-    result = run_batch(Toy(tau=5), quick, [0], n_slow=n_slow, n_init=n_init)
-    assert result.used[0, 1] == n_slow
-    assert n_slow <= result.used[0, 0] <= 5 * n_slow
+    problem = Toy(tau=5)
+    result = run_batch(problem, quick, [0], n_slow=n_slow, n_init=n_init)
+    max_fast, max_slow = strategies.budget(quick, problem, n_slow)
+    assert result.used[0, 1] == max_slow
+    assert max_slow <= result.used[0, 0] <= max_fast
     assert result.archive.X.isfinite().all()
 
 
