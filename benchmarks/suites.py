@@ -149,14 +149,15 @@ def _released_ablations() -> Iterator[Definition]:
                 )
 
 
-def _botorch_peers() -> Iterator[Definition]:
+def _slow_peers() -> Iterator[Definition]:
+    """Yield the runs of minutes to half an hour, of which there are few."""
     names = ("dtlz1a", "dtlz2", "dtlz3a", "dtlz4", "dtlz7", "uf1", "uf4")
     yield from product(("dtlz2", "dtlz7"), ("peer:hvkg",), time_limit=1800.0)
-    yield from product(names, ("peer:qlognehvi",))
+    yield from product(names, ("peer:qlognehvi", "peer:optuna-gp"))
 
 
-_PEERS = ("peer:nsga2", "peer:rvea", "peer:tpe", "peer:optuna-gp")
-_FEW_SEEDS = {"peer:qlognehvi": 2, "peer:hvkg": 1}
+_PEERS = ("peer:nsga2", "peer:rvea", "peer:tpe")
+_FEW_SEEDS = {"peer:qlognehvi": 2, "peer:optuna-gp": 2, "peer:hvkg": 1}
 
 
 def _with_new_points(u: int) -> str | None:
@@ -170,9 +171,13 @@ SUITES = {
         Suite(
             name="fronts",
             about="Final fronts: every system on DTLZ2, DTLZ7 and UF3, TC-SAEA on all DTLZ",
-            definitions=(
-                *product(("dtlz2", "dtlz7", "uf3"), SYSTEMS),
-                *product(DTLZ, ("tc-saea", "tc-saea-released")),
+            definitions=tuple(
+                dict.fromkeys(
+                    (
+                        *product(("dtlz2", "dtlz7", "uf3"), SYSTEMS),
+                        *product(DTLZ, ("tc-saea", "tc-saea-released")),
+                    )
+                )
             ),
             traces=("front",),
         ),
@@ -230,15 +235,15 @@ SUITES = {
             name="peers",
             about="Rivals from other libraries, tau = 5",
             definitions=(
-                *_botorch_peers(),
                 *product(PROBLEMS, (*_PEERS, "random", "tc-saea", "tc-saea-released")),
+                *_slow_peers(),
             ),
             max_seeds=_FEW_SEEDS,
         ),
         Suite(
-            name="peers-botorch",
+            name="peers-slow",
             about="The slow ones of `peers` alone, for runs of hours",
-            definitions=tuple(_botorch_peers()),
+            definitions=tuple(_slow_peers()),
             max_seeds=_FEW_SEEDS,
         ),
         Suite(

@@ -84,7 +84,7 @@ def test_a_row_of_a_table(tmp_path):
         "| dtlz2 | **0.3** (0.16) ·- [0.02] | 1.3 (0.16) +· [0.02] | 0.35 (0.16) ≈- [0.05] |"
         in text
     )
-    assert "5 runs, seeds 100 to 104, budgets of 200 slow evaluations, 100 of them" in text
+    assert "5 runs, budgets of 200 slow evaluations, 100 of them" in text
     assert "15 of 15 rows were made by an earlier version" in text
 
 
