@@ -76,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
 
     table = commands.add_parser("tables", help="tables of stored runs")
     table.add_argument("suites", nargs="+", metavar="SUITE")
+    table.add_argument("--seeds", type=int, help="number of seeds (default: as the suite says)")
     table.add_argument("--metric", choices=tables.METRICS, action="append",
                        help="which metric (default: each)")  # fmt: skip
     table.set_defaults(action=_tables)
@@ -151,7 +152,7 @@ def _status(store: Store, chosen: list[suites.Suite], options: argparse.Namespac
 def _tables(store: Store, chosen: list[suites.Suite], options: argparse.Namespace) -> int:
     for suite in chosen:
         for metric in options.metric or tables.METRICS:
-            table = tables.make(store, suite, metric)
+            table = tables.make(store, suite, metric, options.seeds)
             print(table.markdown, end="\n\n")
             print(f"written: {', '.join(map(str, table.write(options.results / 'tables')))}\n")
     return 0

@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.micro import peers
 from benchmarks.store import Row, Store
 from benchmarks.suites import Definition, Suite
-from benchmarks.tables import made_with, one_code
+from benchmarks.tables import chosen_rows, made_with
 from tcsaea_torch.strategies.assisted import SurrogateAssisted
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -54,12 +54,14 @@ def save(store: Store, suite: Suite, folder: Path) -> list[Path]:
     return paths
 
 
-def traced(store: Store, definition: Definition, trace: str) -> Traced:
+def traced(store: Store, suite: Suite, definition: Definition, trace: str) -> Traced:
     """Return a trace of the runs of this code or, without any, of the last code."""
-    rows = one_code(store.rows(definition), definition)
+    rows = chosen_rows(store, suite, definition)
+    seeds = {row["seed"] for row in rows}
     curves: dict[int, Curve] = {}
     for point in store.traces(definition, trace):
-        if rows and all(point[name] == rows[0][name] for name in ("code", "device")):
+        same = rows and all(point[name] == rows[0][name] for name in ("code", "device"))
+        if same and point["seed"] in seeds:
             curves.setdefault(point["seed"], []).append((point["x"], point["y"]))
     rows = [row for row in rows if row["seed"] in curves]
     return Traced(definition=definition, by_seed=curves, rows=rows)
@@ -101,7 +103,7 @@ def quartiles(curves: Sequence[Curve]) -> list[tuple[float, float, float, float]
 
 def _fronts(store: Store, suite: Suite) -> Iterator[tuple[str, Any]]:
     """Draw the fronts of the runs with the median IGD."""
-    found = [traced(store, d, "front") for d in suite.definitions]
+    found = [traced(store, suite, d, "front") for d in suite.definitions]
     found = [t for t in found if t.rows]
     problems = list(dict.fromkeys(t.definition.problem for t in found))
     for problem in problems:
@@ -145,7 +147,7 @@ def _draw_fronts(ax: Any, group: Sequence[Traced]) -> None:
 
 def _igd_history(store: Store, suite: Suite) -> Iterator[tuple[str, Any]]:
     """Draw IGD over slow evaluations, all systems in one panel."""
-    found = [traced(store, d, "igd-history") for d in suite.definitions]
+    found = [traced(store, suite, d, "igd-history") for d in suite.definitions]
     found = [t for t in found if t.rows]
     if found:
         yield (
@@ -169,7 +171,7 @@ def _draw_histories(ax: Any, group: Sequence[Traced]) -> None:
 
 def _co_surrogate_error(store: Store, suite: Suite) -> Iterator[tuple[str, Any]]:
     """Draw the co-surrogate's error over the periods, a panel for each problem."""
-    found = [traced(store, d, "co-surrogate-error") for d in suite.definitions]
+    found = [traced(store, suite, d, "co-surrogate-error") for d in suite.definitions]
     groups: dict[str, list[Traced]] = {}
     for t in found:
         if t.rows:
@@ -197,7 +199,7 @@ def _sensitivity(store: Store, suite: Suite) -> Iterator[tuple[str, Any]]:
     groups: dict[str, list[tuple[Definition, list[float]]]] = {}
     used = []
     for definition in suite.definitions:
-        rows = one_code(store.rows(definition), definition)
+        rows = chosen_rows(store, suite, definition)
         if rows:
             values = [row["igd"] for row in rows]
             groups.setdefault(definition.label, []).append((definition, values))

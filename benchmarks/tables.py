@@ -4,7 +4,7 @@ import csv
 import io
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -39,9 +39,20 @@ class Cell:
     """What is shown of one definition."""
 
     definition: Definition
-    values: tuple[float, ...]
+    rows: tuple[Row, ...]
+    metric: str
     marks_against: dict[str, str] = field(default_factory=dict)
     is_best: bool = False
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """The runs' scores."""
+        return tuple(row[self.metric] for row in self.rows)
+
+    @property
+    def n_cut(self) -> int:
+        """Runs that a limit of time has ended before their budget."""
+        return sum(row["n_slow"] < row["budget"] for row in self.rows)
 
     @property
     def mean(self) -> float:
@@ -71,15 +82,16 @@ class Table:
         return paths
 
 
-def make(store: Store, suite: Suite, metric: str) -> Table:
+def make(store: Store, suite: Suite, metric: str, n_seeds: int | None = None) -> Table:
     """Return the table of a suite, of the runs that there are.
 
     Args:
         store: Where the runs are.
         suite: What to show.
         metric: One of `METRICS`.
+        n_seeds: Seeds to show; None: as many as the suite is meant to have.
     """
-    chosen = {d: one_code(store.rows(d), d) for d in suite.definitions}
+    chosen = {d: chosen_rows(store, suite, d, n_seeds) for d in suite.definitions}
     columns = list(dict.fromkeys(d.column for d in suite.definitions))
     lines = list(dict.fromkeys((d.label, d.tau) for d in suite.definitions))
     has_taus = len({tau for _, tau in lines}) > 1
@@ -87,7 +99,7 @@ def make(store: Store, suite: Suite, metric: str) -> Table:
     for label, tau in lines:
         row = _compare(
             {
-                d.column: Cell(definition=d, values=tuple(r[metric] for r in rows))
+                d.column: Cell(definition=d, rows=tuple(rows), metric=metric)
                 for d, rows in chosen.items()
                 if (d.label, d.tau) == (label, tau) and rows
             },
@@ -98,6 +110,7 @@ def make(store: Store, suite: Suite, metric: str) -> Table:
         body.append([head, *(_shown(row.get(name), metric) for name in columns)])
     if len(lines) > 1:
         body += _counts(cells, columns)
+    body.append(_seconds(cells, columns))
     used = [row for rows in chosen.values() for row in rows]
     text = [
         f"# {suite.name}: {metric.upper()}", "", suite.about + ".", "",
@@ -151,8 +164,15 @@ def _paper_value(definition: Definition) -> tuple[float, float] | None:
     return paper_values().get(key)
 
 
-def one_code(rows: list[Row], definition: Definition) -> list[Row]:
-    """Return the rows of this code or, without any, of the last code; of one device."""
+def chosen_rows(
+    store: Store, suite: Suite, definition: Definition, n_seeds: int | None = None
+) -> list[Row]:
+    """Return rows of the suite's seeds and of this code or, without any, of the last code.
+
+    They are of one device.
+    """
+    seeds = suite.seeds(n_seeds)
+    rows = [row for row in store.rows(definition) if row["seed"] in seeds]
     if not rows:
         return []
     current = fingerprint(definition)
@@ -170,9 +190,8 @@ def _compare(row: dict[str, Cell], *, is_low_good: bool) -> dict[str, Cell]:
     all_equal = len(means) > 1 and len(set(means)) == 1
     references = {name: row[name].values for name in REFERENCES if name in row}
     return {
-        name: Cell(
-            definition=cell.definition,
-            values=cell.values,
+        name: replace(
+            cell,
             is_best=cell.mean == best and not all_equal,
             marks_against={
                 reference: mark(values, cell.values, is_low_good=is_low_good)
@@ -200,6 +219,15 @@ def _counts(cells: list[Cell], columns: list[str]) -> list[list[str]]:
     return rows
 
 
+def _seconds(cells: list[Cell], columns: list[str]) -> list[str]:
+    """Return the last row: mean seconds of a run, over all problems."""
+    row = ["seconds a run"]
+    for column in columns:
+        runs = [r["seconds"] for c in cells if c.definition.column == column for r in c.rows]
+        row.append(_rounded(statistics.fmean(runs), 2) if runs else "")
+    return row
+
+
 def _shown(cell: Cell | None, metric: str) -> str:
     if cell is None:
         return ""
@@ -210,6 +238,8 @@ def _shown(cell: Cell | None, metric: str) -> str:
         own = cell.definition.column
         marks = (cell.marks_against.get(name, "·" * (name == own)) for name in REFERENCES)
         text += f" {''.join(marks)}"
+    if cell.n_cut:
+        text += f" (cut at {', '.join(str(row['n_slow']) for row in cell.rows)})"
     paper = _paper_value(cell.definition) if metric == "igd" else None
     return text + (f" [{paper[0]:g}]" if paper else "")
 
@@ -243,6 +273,9 @@ def _legend(suite: Suite, metric: str, rows: list[Row], *, n_missing: int) -> st
         )
     if metric == "igd":
         text.append("In brackets: the paper's mean of 20 runs.")
+    if any(row["n_slow"] < row["budget"] for row in rows):
+        text.append("A limit of time cut some runs, at so many slow evaluations.")
+    text.append("Seconds are wall time beside other work, of a batch divided by its runs.")
     # All rows of a group are of one code.
     n_old = sum(len(runs) for d, runs in groups.items() if runs[0]["code"] != fingerprint(d))
     if n_old:
@@ -288,6 +321,6 @@ def _csv(cells: list[Cell], metric: str) -> str:
         d, marks = cell.definition, [cell.marks_against.get(name, "") for name in REFERENCES]
         paper = _paper_value(d) if metric == "igd" else None
         writer.writerow([d.problem, d.box, d.corr, d.tau, d.strategy, d.settings,
-                         len(cell.values), cell.mean, cell.sd, cell.is_best, *marks,
+                         len(cell.rows), cell.mean, cell.sd, cell.is_best, *marks,
                          *(paper or ("", ""))])  # fmt: skip
     return file.getvalue()

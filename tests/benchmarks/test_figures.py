@@ -16,7 +16,7 @@ def trace_of(definition, seed, trace, points):
 
 
 def suite_of(name, *definitions):
-    return Suite(name=name, about="", definitions=definitions)
+    return Suite(name=name, about="", definitions=definitions, first_seed=0)
 
 
 def test_the_median_run_is_in_the_middle():
@@ -46,7 +46,7 @@ def test_traces_are_of_one_code_alone(tmp_path):
             trace_of(DTLZ2, 0, "front", [(0.0, 1.0)])
             + [{**p, **new} for p in trace_of(DTLZ2, 0, "front", [(0.5, 0.5)])],
         )
-        found = figures.traced(store, DTLZ2, "front")
+        found = figures.traced(store, suite_of("fronts", DTLZ2), DTLZ2, "front")
     assert found.by_seed == {0: [(0.5, 0.5)]}
     assert [r["code"] for r in found.rows] == ["newer"]
 

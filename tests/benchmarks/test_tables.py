@@ -142,7 +142,7 @@ def test_nobody_is_best_where_all_are_equal_and_large_numbers_are_written_out(tm
     suite = Suite(name="s", about="", definitions=(BEST, WORSE))
     with Store(tmp_path) as store:
         for definition in suite.definitions:
-            store.add(row(definition, seed, igd=100.0 + 300.0 * seed, hv=0.0) for seed in (0, 1))
+            store.add(row(definition, 100 + i, igd=100.0 + 300.0 * i, hv=0.0) for i in (0, 1))
         assert "| dtlz2 | 0 (0) ·≈ | 0 (0) ≈· |" in tables.make(store, suite, "hv").markdown
         assert "| 250 (210) ·≈ " in tables.make(store, suite, "igd").markdown
 
@@ -155,7 +155,7 @@ def test_marks_are_counted_below(tmp_path):
         for definition in definitions:
             low = definition.strategy == "tc-saea-released" or definition.problem == "dtlz7"
             numbers = [0.1, 0.2, 0.3, 0.4, 0.5] if low else [1.1, 1.2, 1.3, 1.4, 1.5]
-            store.add(row(definition, seed, igd=x) for seed, x in enumerate(numbers))
+            store.add(row(definition, seed, igd=x) for seed, x in enumerate(numbers, start=100))
         suite = Suite(name="s", about="", definitions=tuple(definitions))
         text = tables.make(store, suite, "igd").markdown
     assert "| + / ≈ / - against tc-saea-released | · | 1 / 1 / 0 |" in text
@@ -174,3 +174,21 @@ def test_taus_and_boxes_are_told_apart(tmp_path):
         text = tables.make(store, suite, "igd").markdown
     for i, head in enumerate(("uf1, tau 5", "uf1 (unit box), tau 5", "uf1, tau 10")):
         assert f"| {head} | **{i}** (0) |" in text
+
+
+def test_more_seeds_than_the_suite_has_are_shown_when_asked_for(tmp_path):
+    suite = Suite(name="s", about="", definitions=(BEST,), n_seeds=2)
+    with Store(tmp_path) as store:
+        store.add(row(BEST, seed, igd=seed - 99.0) for seed in range(100, 104))
+        assert "| dtlz2 | **1.5** (0.71) [0.02] |" in tables.make(store, suite, "igd").markdown
+        assert "**2.5** (1.3)" in tables.make(store, suite, "igd", n_seeds=20).markdown
+
+
+def test_runs_that_were_cut_say_where_and_seconds_stand_below(tmp_path):
+    suite = Suite(name="s", about="", definitions=(BEST, OTHER))
+    with Store(tmp_path) as store:
+        store.add([row(BEST, 100, n_slow=130, seconds=1800.0), row(OTHER, 100, seconds=3.25)])
+        text = tables.make(store, suite, "igd").markdown
+    assert "(cut at 130)" in text
+    assert "| seconds a run | 1800 | 3.2 |" in text
+    assert "A limit of time cut some runs" in text
