@@ -1,5 +1,7 @@
-"""Clusters of points: Lloyd's k-means [Lloyd1982], batched, without host synchronisation.
+"""Clusters of points: k-means [Lloyd1982], batched, without host synchronisation.
 
+[Arthur2007] D. Arthur, S. Vassilvitskii. k-means++: the advantages of careful seeding.
+SODA 2007.
 [Lloyd1982] S. P. Lloyd. Least squares quantization in PCM. IEEE Trans. Inf. Theory 28(2),
 1982.
 """
@@ -10,7 +12,7 @@ from tcsaea_torch.rows import take_rows
 from tcsaea_torch.types import Bool, Float, Int, Tensor
 
 _TIE = 1.0 + 1e-9
-"""Distances of a point to centres that differ by this factor are equal."""
+"""Distances of a point to centres that differ by less than this factor are equal."""
 
 
 def kmeans(
@@ -22,29 +24,29 @@ def kmeans(
     *,
     n_iterations: int = 10,
 ) -> tuple[Int[Tensor, "*batch n"], Float[Tensor, "*batch q m"]]:
-    """Divide the living points of each batch member into at most k clusters.
+    """Divide the living points of each batch member into k clusters.
 
-    The clusters start at the living points with the smallest numbers `u`, so none of them
-    is empty at first. One that loses all its points keeps its centre.
+    There are fewer if fewer points are distinct. A cluster that loses all its points keeps
+    its centre.
 
     Args:
         points: What to cluster; anything finite where not alive.
         alive: Points that take part.
         k: Wanted number of clusters of each batch member.
         k_max: Room for clusters, at least the largest k.
-        u: Uniform numbers that choose the starts.
-        n_iterations: Iterations of assigning points and moving centres.
+        u: Uniform numbers for `spread_starts`.
+        n_iterations: How often centres move to the means of their clusters.
 
     Returns:
         The cluster of each point, the nearest centre (the first of equally near ones), and
         q = min(k_max, n) centres. Labels of dead points mean nothing, nor do centres
         beyond the number of clusters.
     """
-    order = u.masked_fill(~alive, torch.inf).argsort(dim=-1)[..., :k_max]
     points = torch.where(alive.unsqueeze(-1), points, 0.0)
-    centres = take_rows(points, order)
-    index = torch.arange(order.shape[-1], device=points.device)
-    exists = (index < k.unsqueeze(-1)) & alive.gather(-1, order)
+    starts, exists = spread_starts(points, alive, min(k_max, points.shape[-2]), u)
+    centres = take_rows(points, starts)
+    index = torch.arange(starts.shape[-1], device=points.device)
+    exists = exists & (index < k.unsqueeze(-1))
     for _ in range(n_iterations):
         is_member = (_nearest(points, centres, exists).unsqueeze(-1) == index) & alive[..., None]
         members = is_member.to(points.dtype)
@@ -52,6 +54,40 @@ def kmeans(
         mean = (members.mT @ points) / size.clamp_min(1.0)
         centres = torch.where(size > 0, mean, centres)
     return _nearest(points, centres, exists), centres
+
+
+def spread_starts(
+    points: Float[Tensor, "*batch n m"],
+    alive: Bool[Tensor, "*batch n"],
+    q: int,
+    u: Float[Tensor, "*batch n"],
+) -> tuple[Int[Tensor, "*batch q"], Bool[Tensor, "*batch q"]]:
+    """Choose distinct points far from each other, in the manner of k-means++ [Arthur2007].
+
+    The next one is the smallest of -ln(u) / w, with w the squared distance to the nearest
+    one so far: of independent numbers, it is i with probability w_i / sum w. Here each
+    point has one number for all rounds, so that no sums and few numbers are needed.
+
+    Args:
+        points: Points to choose from.
+        alive: Which of them take part.
+        q: How many to choose.
+        u: A uniform number for each point.
+
+    Returns:
+        Their indices, and which of them exist: as many as there are distinct points.
+    """
+    patience = -u.log()
+    weight = alive.to(points.dtype)
+    found, exists = [], []
+    for j in range(q):
+        # A weight of 0 makes it inf.
+        chosen = (patience / weight).argmin(dim=-1, keepdim=True)
+        found.append(chosen)
+        exists.append(weight.gather(-1, chosen) > 0)
+        distance = (points - take_rows(points, chosen)).square().sum(dim=-1)
+        weight = torch.where(alive, distance, 0.0) if j == 0 else torch.minimum(weight, distance)
+    return torch.cat(found, dim=-1), torch.cat(exists, dim=-1)
 
 
 def _nearest(points: Tensor, centres: Tensor, exists: Tensor) -> Tensor:

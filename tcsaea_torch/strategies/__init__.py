@@ -12,6 +12,7 @@ from tcsaea_torch.strategies.base import (
     names,
     register,
 )
+from tcsaea_torch.strategies.hk_rvea import HKRVEA
 from tcsaea_torch.strategies.k_rvea import KRVEA
 from tcsaea_torch.strategies.latency_schemes import (
     BroodInterleaving,
@@ -22,8 +23,10 @@ from tcsaea_torch.strategies.latency_schemes import (
 from tcsaea_torch.strategies.random_search import RandomSearch
 from tcsaea_torch.strategies.t_saea import TSAEA
 from tcsaea_torch.strategies.tc_saea import TCSAEA
+from tcsaea_torch.strategies.tr_saea import TrSAEA
 
 __all__ = [
+    "HKRVEA",
     "KRVEA",
     "TCSAEA",
     "TSAEA",
@@ -35,6 +38,7 @@ __all__ = [
     "SpeculativeInterleaving",
     "State",
     "Strategy",
+    "TrSAEA",
     "Waiting",
     "budget",
     "check_proposal",

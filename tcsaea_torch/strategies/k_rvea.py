@@ -28,6 +28,7 @@ from tcsaea_torch.models.training_set import TrainingSet, first_equal_row
 from tcsaea_torch.rng import uniforms
 from tcsaea_torch.rows import take_rows
 from tcsaea_torch.strategies import steps
+from tcsaea_torch.strategies.assisted import dace
 from tcsaea_torch.strategies.base import (
     FAST,
     SLOW,
@@ -189,7 +190,7 @@ def limited(
     niche = projection.masked_fill(taken.unsqueeze(-2), -torch.inf).argmax(dim=-1)
     active = occupied(niche, is_old, r) & ~taken
     by_vector, _ = kmeans(vectors, active, n_clusters, n_max, u_vectors)
-    by_value, _ = kmeans(translated, is_old, n_clusters, n_max, u_points, n_iterations=5)
+    by_value, _ = kmeans(translated, is_old, n_clusters, n_max, u_points, n_iterations=3)
     has_enough = active.sum(dim=-1) >= n_clusters
     label = torch.where(has_enough.unsqueeze(-1), by_vector.gather(-1, niche), by_value)
     key = u_choice.masked_fill(~is_old, torch.inf)
@@ -217,7 +218,9 @@ def _both(is_new: Tensor) -> Tensor:
 
 
 def _undelayed(**options: Any) -> KRVEA:
-    return KRVEA(**{"name": "undelayed", "ignores_delay": True, **options})
+    """Return K-RVEA without delay, with short fits: each of hundreds goes on from the last."""
+    kriging = dace(starts=(2.0, 20.0), max_evaluations=8, value_tolerance=1e-4)
+    return KRVEA(**{"name": "undelayed", "ignores_delay": True, "kriging": kriging, **options})
 
 
 register("k-rvea", KRVEA)

@@ -2,7 +2,8 @@
 
 A baseline of TC-SAEA. It differs from it in how the slow surrogate learns: from measured
 values alone, and between its fits the theta of those variables that matter to both
-objectives move towards the fast surrogate's. The rest is as in `assisted`.
+objectives move towards the fast surrogate's. The rest is as in `assisted`, whose line
+numbers are used here too.
 
 [Wang2020b] X. Wang, Y. Jin, S. Schmitt, M. Olhofer. Transfer learning for Gaussian process
 assisted evolutionary bi-objective optimization for objectives with different evaluation
@@ -65,10 +66,10 @@ class TSAEA(SurrogateAssisted):
         """Fit or transfer, search, select: one pass of the main loop."""
         period = int(state["period"])
         gp_f, gp_s = self._train(state, run, period)
-        population, vectors = self._search(state, run, gp_f, gp_s)
-        X, occupied = self._acquire(run, population, gp_f, gp_s)
+        population, vectors = self._search(state, run, gp_f, gp_s)  # lines 6 to 10
+        X, occupied = self._acquire(run, population, gp_f, gp_s)  # lines 11 and 12
         X_new, is_new = steps.choose_new(X, occupied, n_new, self.n_new, run, period)
-        proposal = self._with_additional(state, run, X_new, is_new)
+        proposal = self._with_additional(state, run, X_new, is_new)  # line 13
         return proposal, {**state, **thetas({"fast": gp_f, "slow": gp_s}), "vectors": vectors}
 
     def _train(self, state: State, run: RunView, period: int) -> tuple[Surrogate, Surrogate]:
@@ -80,10 +81,8 @@ class TSAEA(SurrogateAssisted):
                 archive.X, archive.Y[..., column], archive.observed[..., column]
             )
             sets[name] = self._limited(train, name, run, period)
-        D_s = sets["slow"]
         is_fitted = period == 1 or period % max(1, round(run.tau)) == 0
-        if not is_fitted:
-            del sets["slow"]
+        D_s = sets["slow"] if is_fitted else sets.pop("slow")
         trends = {"fast": self.trend_fast, "slow": self.trend_slow}
         models = steps.fit_models(
             sets, trends, self.kriging, {name: warm_start(state, name) for name in sets}

@@ -121,8 +121,8 @@ class TrSAEA(SurrogateAssisted):
         """Train GP_f, GP_a and GP_b; return them and the training set of GP_a."""
         archive, period = run.archive, int(state["period"])
         D_f = TrainingSet.from_mask(archive.X, archive.Y[..., FAST], archive.observed[..., FAST])
-        is_newest = self._are_newest(state, D_f.X.shape[1])
-        D_f = self._with_newest(D_f, is_newest.expand(D_f.live.shape), "fast", run, period)
+        is_newest = torch.arange(len(archive), device=run.device) >= int(state["n_before"])
+        D_f = self._with_newest(D_f, is_newest, "fast", run, period)
         D_a, D_b = (self._slow_set(name, state, run, period) for name in _SLOW_MODELS)
         trends = {"fast": self.trend_fast, "a": self.trend_slow, "b": self.trend_slow}
         warm = {name: warm_start(state, name) for name in trends}
@@ -148,22 +148,17 @@ class TrSAEA(SurrogateAssisted):
             torch.cat([is_measured, in_pool], dim=1),
         )
         is_measured = torch.cat([is_measured, torch.zeros_like(in_pool)], dim=1)
-        m = in_pool.shape[1]
-        is_late = torch.arange(m, device=run.device) >= m - self.n_labelled
-        is_newest = torch.cat([self._are_newest(state, n), is_late])
         train = drop_superseded(train, is_measured)
-        is_newest = is_newest.expand(train.live.shape)
+        # The last period's rows, of the archive and of the pool.
+        rows, n_before = torch.arange(train.X.shape[1], device=run.device), int(state["n_before"])
+        first = torch.where(rows < n, n_before, len(rows) - self.n_labelled)
+        is_newest = rows >= first
         return self._with_newest(train, is_newest, name, run, period).compact()
-
-    def _are_newest(self, state: State, n: int) -> Bool[Tensor, " n"]:
-        """Return which rows of the archive the last period brought."""
-        device = tensor_in(state, "population").device
-        return torch.arange(n, device=device) >= int(state["n_before"])
 
     def _with_newest(
         self,
         train: TrainingSet,
-        is_newest: Bool[Tensor, "b n"],
+        is_newest: Bool[Tensor, " n"],
         name: str,
         run: RunView,
         period: int,

@@ -127,23 +127,13 @@ class VectorSelection:
             tolerance=self.delta * self.n_ref_vectors,
             penalty=self.search.last_penalty,
         )
-        # Two values are the least to learn from: random points until then.
-        has_learnt = run.archive.complete.sum(dim=1) >= 2
-        X, candidates = take_rows(population.X, chosen), exists & has_learnt.unsqueeze(-1)
-        # (6) Where nothing is new, one unseen member of the population is.
-        lacks = has_learnt & ~(candidates & ~steps.is_known(X, run)).any(dim=-1)
-        if bool(lacks.any()):
-            X = torch.cat([X, population.X], dim=1)
-            others = population.alive & lacks.unsqueeze(-1)
-            candidates = torch.cat([candidates & ~lacks.unsqueeze(-1), others], dim=1)
-            n_new = torch.where(lacks, n_new.clamp_max(1), n_new)
-        X, is_new = steps.choose_new(X, candidates, n_new, self.n_new, run, period)
+        X, is_new = new_points(population, chosen, exists, n_new, self.n_new, run, period)
         return X, is_new, {**state, "n_inactive": n_inactive}
 
 
 def representatives(
     population: Population,
-    uncertainty: Float[Tensor, "b r"],
+    uncertainty: Float[Tensor, "b n"],
     fixed_vectors: Float[Tensor, "r m"],
     vectors: Float[Tensor, "b r m"],
     n_inactive_before: Int[Tensor, " b"],
@@ -186,6 +176,28 @@ def representatives(
     cost = torch.where(converges, apd, -uncertainty).masked_fill(~alive, torch.inf)
     chosen, exists = first_minima(cost, label.gather(-1, niche), n_clusters)
     return chosen, exists, n_inactive
+
+
+def new_points(
+    population: Population,
+    chosen: Int[Tensor, "b k"],
+    exists: Bool[Tensor, "b k"],
+    n_new: Int[Tensor, " b"],
+    n_slots: int,
+    run: RunView,
+    period: int,
+) -> tuple[Float[Tensor, "b s d"], Bool[Tensor, "b s"]]:
+    """Return those chosen members that are new, or else one other that is (6)."""
+    # Two values are the least to learn from: random points until then.
+    has_learnt = run.archive.complete.sum(dim=1) >= 2
+    X, candidates = take_rows(population.X, chosen), exists & has_learnt.unsqueeze(-1)
+    lacks = has_learnt & ~(candidates & ~steps.is_known(X, run)).any(dim=-1)
+    if bool(lacks.any()):
+        X = torch.cat([X, population.X], dim=1)
+        others = population.alive & lacks.unsqueeze(-1)
+        candidates = torch.cat([candidates & ~lacks.unsqueeze(-1), others], dim=1)
+        n_new = torch.where(lacks, n_new.clamp_max(1), n_new)
+    return steps.choose_new(X, candidates, n_new, n_slots, run, period)
 
 
 def occupied(niche: Int[Tensor, "b n"], alive: Bool[Tensor, "b n"], r: int) -> Bool[Tensor, "b r"]:

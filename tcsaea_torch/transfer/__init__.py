@@ -1,6 +1,7 @@
 """Knowledge transfer from the fast to the slow objective."""
 
 from tcsaea_torch.transfer.co_surrogate import co_training_set, synthetic_values
+from tcsaea_torch.transfer.domain_adaptation import TCA, coral_factor, find_points, most_certain
 from tcsaea_torch.transfer.instance_selection import Interval, half_width, is_believed
 from tcsaea_torch.transfer.parameter_transfer import (
     SwarmConfig,
@@ -11,15 +12,19 @@ from tcsaea_torch.transfer.parameter_transfer import (
 from tcsaea_torch.transfer.polynomial import Quadratic, fit_quadratic
 
 __all__ = [
+    "TCA",
     "Interval",
     "Quadratic",
     "SwarmConfig",
     "blend",
     "co_training_set",
+    "coral_factor",
     "distance_correlation",
+    "find_points",
     "fit_quadratic",
     "half_width",
     "is_believed",
+    "most_certain",
     "select_variables",
     "synthetic_values",
 ]

@@ -54,6 +54,8 @@ callee("RandomSearch", tc.RandomSearch, dict)
 callee("TCSAEA", tc.TCSAEA, dict)
 callee("TSAEA", tc.strategies.TSAEA, dict)
 callee("TrSAEA", tc.strategies.TrSAEA, dict)
+callee("KRVEA", tc.strategies.KRVEA, dict)
+callee("HKRVEA", tc.strategies.HKRVEA, dict)
 ASSISTED = "TCSAEA TSAEA TrSAEA"
 bad(f"RandomSearch {ASSISTED}", "name", TEXT)
 bad(ASSISTED, "n_new", integers(1))
@@ -91,6 +93,18 @@ for pull in ("inertia", "attraction"):
     bad("SwarmConfig", pull, reals(0))
 for part in ("max_speed", "threshold", "redundancy_weight"):
     bad("SwarmConfig", part, reals(0, 1))
+
+BY_VECTORS = "KRVEA HKRVEA"
+bad(BY_VECTORS, "name", TEXT)
+bad(BY_VECTORS, "n_new", integers(1))
+bad(BY_VECTORS, "n_ref_vectors", integers(2))
+bad(BY_VECTORS, "delta", reals(0, 1))
+bad(BY_VECTORS, "search", objects("a RVEAConfig"))
+bad(BY_VECTORS, "kriging", objects("a FitConfig"))
+bad("KRVEA", "n_train_max", integers(2, optional=True))
+bad("KRVEA", "ignores_delay", booleans())
+bad("HKRVEA", "n_train_max", integers(2))
+bad("HKRVEA", "variation", objects("a Variation"))
 
 # ---------------------------------------------------------------- problems
 
@@ -333,6 +347,7 @@ bad("RVEAConfig", "n_generations", integers(0))
 bad("RVEAConfig", "first_generation", integers(0))
 bad("RVEAConfig", "penalty_generations", integers(1, optional=True))
 bad("RVEAConfig", "alpha", reals(0))
+bad("RVEAConfig", "penalty_factor", reals(0))
 bad("RVEAConfig", "adaptation_frequency", reals(0, 1, exclusive=True))
 bad("RVEAConfig", "each_once", booleans())
 bad("RVEAConfig", "variation", objects("a Variation"))
@@ -394,6 +409,11 @@ bad("rvea", "draws", [
     for what, (g, n, d) in few.items()
 ])  # fmt: skip
 bad("rvea", "config", objects("a RVEAConfig"))
+bad("rvea", "F", [
+    ("list", [[0.5, 0.5]], "a tensor of shape (2, 6, 2)", "0.5"),
+    ("one-objective", torch.ones(2, 6, 1), "a tensor of shape (2, 6, 2)"),
+    ("integers", torch.ones(2, 6, 2).long(), "a tensor of shape (2, 6, 2)", "torch.int64"),
+])  # fmt: skip
 bad("rvea", "vectors", [
     ("list", [[0.5, 0.5]], "a tensor of shape (2, 4, 2)", "0.5"),
     ("no-batch", torch.ones(4, 2), "a tensor of shape (2, 4, 2)"),

@@ -32,6 +32,7 @@ NOT_IN_THE_TABLE = {
     "evolution.Population": TENSORS,
     "evolution.adapt": TENSORS,
     "evolution.apd_select": TENSORS,
+    "evolution.kmeans": TENSORS,
     "evolution.polynomial_mutation": TENSORS,
     "evolution.sbx": TENSORS,
     "evolution.vary": TENSORS,

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -223,3 +225,41 @@ def test_works_in_float32():
 def test_configuration_is_checked(options, message):
     with pytest.raises(InvalidInputError, match=message):
         RVEAConfig(**options)
+
+
+def test_measured_values_of_the_start_take_the_place_of_evaluated_ones():
+    start = uniforms(torch.tensor([7]), "start", 0, (30, 11))
+    evaluate, config = problems.get("dtlz2").evaluate, RVEAConfig(n_generations=5)
+    n_evaluated = []
+
+    def counted(X):
+        n_evaluated.append(X.shape[1])
+        return evaluate(X)
+
+    first, _ = search(counted, 11, r=21, X=start, config=config)
+    second, _ = search(counted, 11, r=21, X=start, config=config, F=evaluate(start))
+    assert n_evaluated == [30, *[21] * 5, *[21] * 5]
+    assert torch.equal(first.X, second.X)
+    # Without a generation, the survivors have the values that were given.
+    config = RVEAConfig(n_generations=0)
+    F = uniforms(torch.tensor([8]), "values", 0, (30, 2))
+    population, _ = search(evaluate, 11, r=21, X=start, config=config, F=F)
+    winner, slot = apd_select(F, torch.ones(1, 30, dtype=torch.bool), simplex_lattice(21), 0.0)
+    assert torch.equal(population.alive, slot)
+    assert torch.equal(population.F[slot], F[0, winner[0]][slot[0]])
+
+
+def test_the_penalty_grows_to_its_factor():
+    config = RVEAConfig(n_generations=20, alpha=0.5, penalty_factor=0.5)
+    assert [config.penalty_at(t) for t in (0, 5, 20)] == [0.0, 0.25, 0.5]
+    assert config.last_penalty == 0.5
+    late = RVEAConfig(n_generations=8, first_generation=1, penalty_generations=20)
+    assert late.last_penalty == pytest.approx((9 / 20) ** 2)
+    # A factor of 0 is a search by length alone, as is an exponent that keeps the penalty at 0.
+    start = uniforms(torch.tensor([7]), "start", 0, (30, 11))
+    evaluate = problems.get("dtlz2").evaluate
+    none = RVEAConfig(n_generations=6, adaptation_frequency=1.0, penalty_factor=0.0)
+    steep = replace(none, penalty_factor=1.0, penalty_generations=10**6, alpha=60.0)
+    first, _ = search(evaluate, 11, r=21, X=start, config=none)
+    second, _ = search(evaluate, 11, r=21, X=start, config=steep)
+    assert torch.equal(first.X, second.X)
