@@ -22,7 +22,7 @@ from benchmarks.suites import Definition, Suite
 from tcsaea_torch import metrics
 from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.problems import TestProblem
-from tcsaea_torch.strategies import budget
+from tcsaea_torch.strategies.base import budget
 from tcsaea_torch.types import Tensor
 
 

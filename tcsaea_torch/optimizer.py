@@ -26,14 +26,8 @@ from tcsaea_torch.events import (
 from tcsaea_torch.problem import Problem, check_value
 from tcsaea_torch.result import Result, RunStatus, describe_run
 from tcsaea_torch.rng import signed64
-from tcsaea_torch.strategies import (
-    TCSAEA,
-    RunView,
-    Strategy,
-    budget,
-    check_proposal,
-    check_strategy,
-)
+from tcsaea_torch.strategies import TCSAEA, RunView, Strategy, check_proposal, check_strategy
+from tcsaea_torch.strategies.base import budget
 from tcsaea_torch.types import Float, Objective, Tensor
 from tcsaea_torch.validation import (
     check_bool,

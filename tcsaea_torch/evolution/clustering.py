@@ -22,6 +22,7 @@ def kmeans(
     k_max: int,
     u: Float[Tensor, "*batch n"],
     *,
+    spread: bool = True,
     n_iterations: int = 10,
 ) -> tuple[Int[Tensor, "*batch n"], Float[Tensor, "*batch q m"]]:
     """Divide the living points of each batch member into k clusters.
@@ -34,7 +35,9 @@ def kmeans(
         alive: Points that take part.
         k: Wanted number of clusters of each batch member.
         k_max: Room for clusters, at least the largest k.
-        u: Uniform numbers for `spread_starts`.
+        u: Uniform numbers that choose the points at which clusters start.
+        spread: Whether these are far from each other, see `spread_starts`, or any points,
+            those with the largest numbers: cheaper where k is large.
         n_iterations: How often centres move to the means of their clusters.
 
     Returns:
@@ -43,7 +46,11 @@ def kmeans(
         beyond the number of clusters.
     """
     points = torch.where(alive.unsqueeze(-1), points, 0.0)
-    starts, exists = spread_starts(points, alive, min(k_max, points.shape[-2]), u)
+    if spread:
+        starts, exists = spread_starts(points, alive, min(k_max, points.shape[-2]), u)
+    else:
+        starts = (-u).masked_fill(~alive, torch.inf).argsort(dim=-1)[..., :k_max]
+        exists = alive.gather(-1, starts)
     centres = take_rows(points, starts)
     index = torch.arange(starts.shape[-1], device=points.device)
     exists = exists & (index < k.unsqueeze(-1))

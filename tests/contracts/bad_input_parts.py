@@ -56,6 +56,18 @@ callee("TSAEA", tc.strategies.TSAEA, dict)
 callee("TrSAEA", tc.strategies.TrSAEA, dict)
 callee("KRVEA", tc.strategies.KRVEA, dict)
 callee("HKRVEA", tc.strategies.HKRVEA, dict)
+for scheme in ("Waiting", "FastFirst", "BroodInterleaving", "SpeculativeInterleaving"):
+    callee(scheme, getattr(tc.strategies, scheme), dict)
+RVEAS = "Waiting BroodInterleaving SpeculativeInterleaving"
+SCHEMES = f"{RVEAS} FastFirst"
+bad(SCHEMES, "n_population", integers(2))
+bad(SCHEMES, "n_initial", integers(2, optional=True))
+bad(SCHEMES, "variation", objects("a Variation"))
+bad(SCHEMES, "name", TEXT)
+bad(RVEAS, "alpha", reals(0))
+bad(RVEAS, "adaptation_frequency", reals(0, 1, exclusive=True))
+bad("BroodInterleaving", "choice", choices(("tournament", "best", "random"), "bst", "best"))
+bad("FastFirst", "n_chosen", integers(1, optional=True))
 ASSISTED = "TCSAEA TSAEA TrSAEA"
 bad(f"RandomSearch {ASSISTED}", "name", TEXT)
 bad(ASSISTED, "n_new", integers(1))
@@ -102,7 +114,8 @@ bad(BY_VECTORS, "delta", reals(0, 1))
 bad(BY_VECTORS, "search", objects("a RVEAConfig"))
 bad(BY_VECTORS, "kriging", objects("a FitConfig"))
 bad("KRVEA", "n_train_max", integers(2, optional=True))
-bad("KRVEA", "ignores_delay", booleans())
+for switch in ("spread_training", "ignores_delay"):
+    bad("KRVEA", switch, booleans())
 bad("HKRVEA", "n_train_max", integers(2))
 bad("HKRVEA", "variation", objects("a Variation"))
 

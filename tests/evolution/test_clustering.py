@@ -32,12 +32,15 @@ def starts_of(X, u, q):
     return chosen
 
 
+@pytest.mark.parametrize("spread", [True, False])
 @pytest.mark.parametrize(("n", "m", "k"), [(40, 2, 3), (120, 5, 20), (50, 3, 47), (30, 1, 4)])
-def test_it_is_scipys_lloyd_from_spread_starts(n, m, k):
+def test_it_is_scipys_lloyd_from_the_same_starts(n, m, k, spread):
     X, u = points_of([0, 1, 2], n, m)
-    labels, centres = kmeans(X, everyone(u), torch.full((3,), k), k, u, n_iterations=10)
+    labels, centres = kmeans(X, everyone(u), torch.full((3,), k), k, u, spread=spread)
     for i in range(3):
-        starts = starts_of(X[i].numpy(), u[i].numpy(), k)
+        starts = (-u[i]).argsort()[:k].tolist()
+        if spread:
+            starts = starts_of(X[i].numpy(), u[i].numpy(), k)
         expected, _ = kmeans2(
             X[i].numpy(), X[i].numpy()[starts], iter=10, minit="matrix", missing="warn"
         )
@@ -92,10 +95,11 @@ def test_dead_points_have_no_influence():
     assert torch.equal(centres, few[1])
 
 
-def test_no_more_clusters_than_living_points():
+@pytest.mark.parametrize("spread", [True, False])
+def test_no_more_clusters_than_living_points(spread):
     X, u = points_of([0, 1], 5, 2)
     alive = torch.tensor([[True, False, True, False, False], [False] * 5])
-    labels, centres = kmeans(X, alive, torch.tensor([4, 4]), 7, u)
+    labels, centres = kmeans(X, alive, torch.tensor([4, 4]), 7, u, spread=spread)
     assert centres.shape == (2, 5, 2)
     assert centres.isfinite().all()
     assert sorted(labels[0][alive[0]].tolist()) == [0, 1]

@@ -7,6 +7,7 @@ from benchmarks.run_batch import initial_view, tell_all
 from tcsaea_torch import strategies
 from tcsaea_torch.errors import InvalidInputError, ProtocolError
 from tcsaea_torch.strategies import TCSAEA, Proposal, RandomSearch, check_proposal, check_strategy
+from tcsaea_torch.strategies.base import budget
 from tests.strategies.runs import Toy
 
 
@@ -35,7 +36,13 @@ def view_of_rows():
     """Return a run of three points: both values, the fast one, none (idle)."""
     run = initial_view(Toy(), [0], n_slow=3, n_init=1)
     mask = torch.tensor([[[True, True], [True, False], [False, False]]])
-    return tell_all(Toy(), run, Proposal(X=torch.tensor([[[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]]]).double(), evaluation_mask=mask))
+    return tell_all(
+        Toy(),
+        run,
+        Proposal(
+            X=torch.tensor([[[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]]]).double(), evaluation_mask=mask
+        ),
+    )
 
 
 def asking(row, column):
@@ -78,5 +85,5 @@ def test_a_strategy_that_ignores_the_delay_has_as_many_slow_evaluations_as_fast_
     class Undelayed(RandomSearch):
         ignores_delay = True
 
-    assert strategies.budget(RandomSearch(), Toy(tau=2.5), 7) == (17, 7)
-    assert strategies.budget(Undelayed(), Toy(tau=2.5), 7) == (17, 17)
+    assert budget(RandomSearch(), Toy(tau=2.5), 7) == (17, 7)
+    assert budget(Undelayed(), Toy(tau=2.5), 7) == (17, 17)

@@ -161,7 +161,9 @@ def test_the_dead_are_not_chosen():
 # ---------------------------------------------------------------- step 7
 
 
-def keep(Y, is_new, n_max, *, vectors=LATTICE, u_points=None, u_choice=None, alive=None):
+def keep(
+    Y, is_new, n_max, *, vectors=LATTICE, u_points=None, u_choice=None, alive=None, spread=False
+):
     Y = torch.as_tensor(Y, dtype=torch.float64).unsqueeze(0)
     n = Y.shape[1]
     even = (torch.arange(n, dtype=torch.float64).unsqueeze(0) + 0.5) / n
@@ -171,9 +173,10 @@ def keep(Y, is_new, n_max, *, vectors=LATTICE, u_points=None, u_choice=None, ali
         torch.tensor([is_new]),
         n_max,
         vectors.unsqueeze(0),
-        u_vectors=rows(0.5, 0.9, 0.5, 0.5, 0.5),
+        u_vectors=rows(0.1, 0.9, 0.2, 0.3, 0.8),
         u_points=even if u_points is None else rows(*u_points),
         u_choice=even if u_choice is None else rows(*u_choice),
+        spread=spread,
     )[0].tolist()
 
 
@@ -201,14 +204,28 @@ def test_old_points_spread_over_the_vectors_that_new_ones_leave_inactive():
 
 def test_old_points_that_occupy_few_vectors_are_clustered_by_their_values():
     # All old points are at the axes, so they occupy two vectors for three clusters:
-    # {(0, 1), (0, 1.1)}, {(0, 5)} and {(5, 0)}.
+    # {(0, 1), (0, 1.1)}, {(0, 5)} and {(5, 0)}, from the starts with the largest numbers.
     Y = [[2.0, 2.0], [0.0, 1.0], [0.0, 1.1], [0.0, 5.0], [5.0, 0.0]]
     is_new = [True, False, False, False, False]
-    starts = [0.5, 0.9, 0.5, 0.5, 0.5]
+    starts = [0.1, 0.9, 0.2, 0.8, 0.7]
     kept = keep(Y, is_new, 4, u_points=starts, u_choice=[0.5, 0.4, 0.3, 0.2, 0.1])
     assert kept == [True, False, True, True, True]
     kept = keep(Y, is_new, 4, u_points=starts, u_choice=[0.5, 0.1, 0.3, 0.2, 0.4])
     assert kept == [True, True, False, True, True]
+
+
+def test_spread_clusters_drop_points_where_they_are_dense():
+    # Seven old points at distances of .01, and three far ones; room for four.
+    near = [[0.01 * k, 0.06 - 0.01 * k] for k in range(7)]
+    Y = [*near, [5.0, 5.0], [9.0, 1.0], [1.0, 9.0]]
+    # By numbers, five near points would come first.
+    numbers = [0.9, 0.8, 0.7, 0.65, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1]
+    kept = keep(Y, [False] * 10, 4, u_points=numbers, spread=True)
+    assert kept[7:] == [True] * 3
+    assert sum(kept) == 4
+    kept = keep(Y, [False] * 10, 4, u_points=numbers, spread=False)
+    assert sum(kept[:7]) == 3
+    assert sum(kept) == 4
 
 
 def test_new_points_stay_even_if_they_are_too_many():

@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -76,7 +78,7 @@ def test_waiting_is_rvea():
     """Its population is what a brute-force selection by angle-penalised distance gives."""
     problem, strategy = problems.get("dtlz2"), Waiting(n_population=8)
     steps = list(steps_of(problem, strategy, [3], n_slow=40, n_init=8))
-    for (before, _, state), (after, _, next_state) in zip(steps[1:3], steps[2:4], strict=True):
+    for (before, _, state), (after, _, next_state) in itertools.pairwise(steps[1:4]):
         old = state["rows"][0]
         new = torch.arange(len(before.archive), len(after.archive))
         rows = torch.cat([old, new]).unique()

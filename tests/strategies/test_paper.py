@@ -5,6 +5,7 @@ import torch
 
 from benchmarks.run_batch import run_batch
 from tcsaea_torch import metrics, problems, strategies
+from tcsaea_torch.strategies.base import budget
 
 SURROGATES = ("tc-saea", "tc-saea-released", "nt-saea", "t-saea", "tr-saea", "k-rvea", "hk-rvea")
 
@@ -13,7 +14,7 @@ def mean_igd(problem, strategy, n_slow=200, n_seeds=1, **options):
     front = problem.pareto_front(10_000)
     strategy = strategies.get(strategy, **options)
     result = run_batch(problem, strategy, range(n_seeds), n_slow=n_slow)
-    max_fast, max_slow = strategies.budget(strategy, problem, n_slow)
+    max_fast, max_slow = budget(strategy, problem, n_slow)
     assert result.used[:, 1].tolist() == [max_slow] * n_seeds
     assert (result.used[:, 0] <= max_fast).all()
     sets = [result.points(i) for i in range(n_seeds)]
