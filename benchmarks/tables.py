@@ -110,6 +110,8 @@ def make(store: Store, suite: Suite, metric: str, n_seeds: int | None = None) ->
         body.append([head, *(_shown(row.get(name), metric) for name in columns)])
     if len(lines) > 1:
         body += _counts(cells, columns)
+    if metric == "igd" and any(_paper_value(cell.definition) for cell in cells):
+        body.append(_ratios_to_paper(cells, columns))
     body.append(_seconds(cells, columns))
     used = [row for rows in chosen.values() for row in rows]
     text = [
@@ -219,6 +221,21 @@ def _counts(cells: list[Cell], columns: list[str]) -> list[list[str]]:
     return rows
 
 
+def _ratios_to_paper(cells: list[Cell], columns: list[str]) -> list[str]:
+    """Return the row of median ratios of our means to the paper's, and their range."""
+    row = ["ours / the paper's"]
+    for column in columns:
+        here = [cell for cell in cells if cell.definition.column == column]
+        pairs = [(cell.mean, _paper_value(cell.definition)) for cell in here]
+        ratios = sorted(mean / paper[0] for mean, paper in pairs if paper and paper[0] > 0)
+        text = ""
+        if ratios:
+            low, high = _rounded(ratios[0], 2), _rounded(ratios[-1], 2)
+            text = f"{_rounded(statistics.median(ratios), 2)} ({low} to {high})"
+        row.append(text)
+    return row
+
+
 def _seconds(cells: list[Cell], columns: list[str]) -> list[str]:
     """Return the last row: mean seconds of a run, over all problems."""
     row = ["seconds a run"]
@@ -272,7 +289,10 @@ def _legend(suite: Suite, metric: str, rows: list[Row], *, n_missing: int) -> st
             "- it is worse, ≈ neither (two-sided rank-sum test, 5 %), · the reference itself."
         )
     if metric == "igd":
-        text.append("In brackets: the paper's mean of 20 runs.")
+        text.append(
+            "In brackets: the paper's mean of 20 runs; below, the median ratio of our means to "
+            "these, and the range."
+        )
     if any(row["n_slow"] < row["budget"] for row in rows):
         text.append("A limit of time cut some runs, at so many slow evaluations.")
     text.append("Seconds are wall time beside other work, of a batch divided by its runs.")

@@ -60,7 +60,7 @@ class KRVEA(VectorSelection):
     """Whether the clusters that limit the training archive start far from each other, as is
     usual for k-means. Then points are dropped where they are dense: near the front, if
     other values are far larger. False starts them at random points, which drops few of
-    those: much better on DTLZ1 and DTLZ3 and their variants."""
+    those."""
     ignores_delay: bool = False
     """Whether a slow evaluation costs no more than a fast one, so that floor(tau n_slow)
     points are evaluated. This is the paper's undelayed K-RVEA, a reference for

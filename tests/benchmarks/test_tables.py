@@ -192,3 +192,16 @@ def test_runs_that_were_cut_say_where_and_seconds_stand_below(tmp_path):
     assert "(cut at 130)" in text
     assert "| seconds a run | 1800 | 3.2 |" in text
     assert "A limit of time cut some runs" in text
+
+
+def test_ratios_to_the_paper_stand_below(tmp_path):
+    definitions = [replace(BEST, problem=p) for p in ("dtlz2", "dtlz7", "dtlz1")]
+    suite = Suite(name="s", about="", definitions=tuple(definitions))
+    with Store(tmp_path) as store:
+        # The paper's TC-SAEA: .02, .05 and 20.1.
+        for definition, igd in zip(definitions, (0.03, 0.05, 10.05), strict=True):
+            store.add([row(definition, 100, igd=igd)])
+        assert (
+            "| ours / the paper's | 1 (0.5 to 1.5) |" in tables.make(store, suite, "igd").markdown
+        )
+        assert "the paper's |" not in tables.make(store, suite, "hv").markdown

@@ -61,7 +61,7 @@ def test_co_surrogate_error_has_a_value_for_each_period():
         assert periods == (1, 2, 3)
         assert all(0 < error < 10 for error in errors)
     nothing, _ = traced_run("co-surrogate-error", "random")
-    assert nothing.kept[0] == []
+    assert nothing.points(0) == []
 
 
 @pytest.mark.usefixtures("unchecked")

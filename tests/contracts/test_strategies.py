@@ -25,7 +25,10 @@ SIMPLE = ("random", "waiting", "fast-first", "brood-interleaving", "speculative-
 """Strategies without surrogates."""
 FAST_AHEAD = ("fast-first", "brood-interleaving", "speculative-interleaving")
 """Strategies that choose points for the slow objective among those with a fast value."""
-SPENDS_ALL = ("nt-saea", "ns-saea", "tc-saea", "tc-saea-p", "fast-first")
+SPENDS_ALL = (
+    "nt-saea", "ns-saea", "tc-saea", "tc-saea-p", "t-saea", "tr-saea", "hk-rvea", "undelayed",
+    "fast-first",
+)  # fmt: skip
 """Strategies that leave no fast evaluation unused."""
 N_SLOW, N_INIT = 17, 8
 

@@ -13,6 +13,7 @@ from tcsaea_torch.strategies import (
     SpeculativeInterleaving,
     Waiting,
 )
+from tcsaea_torch.strategies.base import tensor_in
 from tcsaea_torch.strategies.latency_schemes import tournament_key
 from tests.strategies.runs import Toy, steps_of
 
@@ -79,13 +80,13 @@ def test_waiting_is_rvea():
     problem, strategy = problems.get("dtlz2"), Waiting(n_population=8)
     steps = list(steps_of(problem, strategy, [3], n_slow=40, n_init=8))
     for (before, _, state), (after, _, next_state) in itertools.pairwise(steps[1:4]):
-        old = state["rows"][0]
+        old = tensor_in(state, "rows")[0]
         new = torch.arange(len(before.archive), len(after.archive))
         rows = torch.cat([old, new]).unique()
         F = after.archive.Y[0, rows].numpy()
         done = int(after.used[0, 1] - 8) / 32
-        expected = brute_force(F, state["vectors"][0].numpy(), done**2)
-        assert set(next_state["rows"][0].tolist()) == {int(rows[i]) for i in expected}
+        expected = brute_force(F, tensor_in(state, "vectors")[0].numpy(), done**2)
+        assert set(tensor_in(next_state, "rows")[0].tolist()) == {int(rows[i]) for i in expected}
 
 
 def brute_force(F, vectors, penalty):
