@@ -35,7 +35,8 @@ def main(arguments: list[str] | None = None) -> int:
                 check_int(name, getattr(options, name), minimum=minimum)
         if options.action in (_micro, _scaling, _profile):
             return options.action(options)
-        chosen = [suites.get(name) for name in options.suites or suites.SUITES]
+        named = [suites.get(name) for name in options.suites or suites.SUITES]
+        chosen = [suite.with_seeds(options.seeds) for suite in named]
         with Store(options.results) as store:
             return options.action(store, chosen, options)
     except (InvalidInputError, MissingPeerError) as error:
@@ -60,7 +61,6 @@ def _parser() -> argparse.ArgumentParser:
 
     run = commands.add_parser("run", help="make the runs that are missing")
     run.add_argument("suites", nargs="+", metavar="SUITE")
-    run.add_argument("--seeds", type=int, help="number of seeds (default: as the suite says)")
     run.add_argument("--workers", type=int, default=0, help="worker processes (default: none)")
     run.add_argument("--threads", type=int, default=1, help="numeric threads of each (default 1)")
     run.add_argument("--device", default="cpu", help="where to compute, such as cuda")
@@ -70,13 +70,11 @@ def _parser() -> argparse.ArgumentParser:
 
     status = commands.add_parser("status", help="what has been run, and what is missing")
     status.add_argument("suites", nargs="*", metavar="SUITE")
-    status.add_argument("--seeds", type=int)
     status.add_argument("--device", default="cpu")
     status.set_defaults(action=_status)
 
     table = commands.add_parser("tables", help="tables of stored runs")
     table.add_argument("suites", nargs="+", metavar="SUITE")
-    table.add_argument("--seeds", type=int, help="number of seeds (default: as the suite says)")
     table.add_argument("--metric", choices=tables.METRICS, action="append",
                        help="which metric (default: each)")  # fmt: skip
     table.set_defaults(action=_tables)
@@ -116,6 +114,9 @@ def _parser() -> argparse.ArgumentParser:
             "--quick", action="store_true",
             help="tiny sizes, to see that all works; writes NAME-quick.json",
         )  # fmt: skip
+    for command in (run, status, table, figure):
+        command.add_argument("--seeds", type=int,
+                             help="number of seeds (default: as the suite says)")  # fmt: skip
     for command in (run, status, table, figure, rows, growth, where):
         command.add_argument("--results", type=Path, default=RESULTS, help="folder of the rows")
     return parser
@@ -125,7 +126,7 @@ def _run(store: Store, chosen: list[suites.Suite], options: argparse.Namespace) 
     check_device(options.device)
     n_failed = 0
     for suite in chosen:
-        tasks = runner.missing(store, suite, suite.seeds(options.seeds), options.device)
+        tasks = runner.missing(store, suite, options.device)
         n_failed += runner.run(
             store,
             tasks,
@@ -139,10 +140,9 @@ def _run(store: Store, chosen: list[suites.Suite], options: argparse.Namespace) 
 
 def _status(store: Store, chosen: list[suites.Suite], options: argparse.Namespace) -> int:
     for suite in chosen:
-        seeds = suite.seeds(options.seeds)
-        left = sum(len(t.seeds) for t in runner.missing(store, suite, seeds, options.device))
+        left = sum(len(t.seeds) for t in runner.missing(store, suite, options.device))
         rows = [row for definition in suite.definitions for row in store.rows(definition)]
-        total = sum(suite.takes(d, seed) for d in suite.definitions for seed in seeds)
+        total = sum(suite.takes(d, seed) for d in suite.definitions for seed in suite.seeds)
         hours = sum(r["seconds"] for r in rows) / 3600
         print(f"{suite.name}: {total - left} of {total} runs made by this code on "
               f"{options.device}; {len(rows)} rows of any code, {hours:.2f} h")  # fmt: skip
@@ -152,7 +152,7 @@ def _status(store: Store, chosen: list[suites.Suite], options: argparse.Namespac
 def _tables(store: Store, chosen: list[suites.Suite], options: argparse.Namespace) -> int:
     for suite in chosen:
         for metric in options.metric or tables.METRICS:
-            table = tables.make(store, suite, metric, options.seeds)
+            table = tables.make(store, suite, metric)
             print(table.markdown, end="\n\n")
             print(f"written: {', '.join(map(str, table.write(options.results / 'tables')))}\n")
     return 0

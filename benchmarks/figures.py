@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.micro import peers
 from benchmarks.store import Row, Store
 from benchmarks.suites import Definition, Suite
-from benchmarks.tables import chosen_rows, made_with
+from benchmarks.tables import REFERENCES, chosen_rows, made_with
 from tcsaea_torch.strategies.assisted import SurrogateAssisted
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -103,33 +103,25 @@ def quartiles(curves: Sequence[Curve]) -> list[tuple[float, float, float, float]
 
 def _fronts(store: Store, suite: Suite) -> Iterator[tuple[str, Any]]:
     """Draw the fronts of the runs with the median IGD."""
-    found = [traced(store, suite, d, "front") for d in suite.definitions]
-    found = [t for t in found if t.rows]
-    problems = list(dict.fromkeys(t.definition.problem for t in found))
-    for problem in problems:
-        here = [t for t in found if t.definition.problem == problem]
-        here = list({t.definition.column: t for t in here}.values())
-        if len(here) > 2:
-            panels = [[t] for t in here]
-            titles = [t.definition.column for t in here]
-            yield f"fronts-{problem}", _panels(panels, titles, _draw_fronts, _rows(here))
-    kinds = ("tc-saea", "tc-saea-released")
-    groups = {
-        problem: [
-            t for t in found if t.definition.problem == problem and t.definition.column in kinds
-        ]
-        for problem in problems
+    by_problem: dict[str, list[Traced]] = {}
+    for definition in suite.definitions:
+        t = traced(store, suite, definition, "front")
+        if t.rows:
+            by_problem.setdefault(definition.problem, []).append(t)
+    for problem, group in by_problem.items():
+        if len(group) > 2:
+            titles = [t.definition.column for t in group]
+            panels = [[t] for t in group]
+            yield f"fronts-{problem}", _panels(panels, titles, _draw_fronts, _rows(group))
+    ours = {
+        problem: [t for t in group if t.definition.column in REFERENCES]
+        for problem, group in sorted(by_problem.items())
         if problem.startswith("dtlz")
     }
-    groups = {
-        problem: list({t.definition.column: t for t in group}.values())
-        for problem, group in groups.items()
-        if group
-    }
-    if groups:
-        shown = list(groups.values())
-        rows = [row for group in shown for row in _rows(group)]
-        yield "fronts-tc-saea", _panels(shown, list(groups), _draw_fronts, rows)
+    ours = {problem: group for problem, group in ours.items() if group}
+    if ours:
+        rows = [row for group in ours.values() for row in _rows(group)]
+        yield "fronts-tc-saea", _panels(list(ours.values()), list(ours), _draw_fronts, rows)
 
 
 def _draw_fronts(ax: Any, group: Sequence[Traced]) -> None:

@@ -46,7 +46,7 @@ class Made:
     traces: list[Row]
 
 
-def missing(store: Store, suite: Suite, seeds: Sequence[int], device: str) -> list[Task]:
+def missing(store: Store, suite: Suite, device: str) -> list[Task]:
     """Return the runs that the store does not hold, made by this code on such a device.
 
     Seeds run in aligned blocks of `suite.n_together`, so that asking for more seeds later
@@ -61,7 +61,7 @@ def missing(store: Store, suite: Suite, seeds: Sequence[int], device: str) -> li
         traced = [store.traced(definition, trace, same) for trace in suite.traces]
         done[definition] = made.intersection(*traced)
     blocks: dict[int, list[int]] = {}
-    for seed in seeds:
+    for seed in suite.seeds:
         blocks.setdefault((seed - suite.first_seed) // suite.n_together, []).append(seed)
     tasks = []
     for block in blocks.values():

@@ -100,9 +100,14 @@ class Suite:
     max_seeds: Mapping[str, int] = field(default_factory=dict)
     """Strategies that are too slow for all seeds, with how many they get at most."""
 
-    def seeds(self, n: int | None = None) -> range:
-        """Return the first n seeds of the suite, or as many as it is meant to have."""
-        return range(self.first_seed, self.first_seed + (self.n_seeds if n is None else n))
+    @property
+    def seeds(self) -> range:
+        """Its seeds."""
+        return range(self.first_seed, self.first_seed + self.n_seeds)
+
+    def with_seeds(self, n: int | None) -> "Suite":
+        """Return the same suite with n seeds; None: as many as it is meant to have."""
+        return self if n is None else replace(self, n_seeds=n)
 
     def takes(self, definition: Definition, seed: int) -> bool:
         """Say whether a definition is run with a seed; not all have as many."""

@@ -82,16 +82,15 @@ class Table:
         return paths
 
 
-def make(store: Store, suite: Suite, metric: str, n_seeds: int | None = None) -> Table:
+def make(store: Store, suite: Suite, metric: str) -> Table:
     """Return the table of a suite, of the runs that there are.
 
     Args:
         store: Where the runs are.
         suite: What to show.
         metric: One of `METRICS`.
-        n_seeds: Seeds to show; None: as many as the suite is meant to have.
     """
-    chosen = {d: chosen_rows(store, suite, d, n_seeds) for d in suite.definitions}
+    chosen = {d: chosen_rows(store, suite, d) for d in suite.definitions}
     columns = list(dict.fromkeys(d.column for d in suite.definitions))
     lines = list(dict.fromkeys((d.label, d.tau) for d in suite.definitions))
     has_taus = len({tau for _, tau in lines}) > 1
@@ -166,15 +165,12 @@ def _paper_value(definition: Definition) -> tuple[float, float] | None:
     return paper_values().get(key)
 
 
-def chosen_rows(
-    store: Store, suite: Suite, definition: Definition, n_seeds: int | None = None
-) -> list[Row]:
+def chosen_rows(store: Store, suite: Suite, definition: Definition) -> list[Row]:
     """Return rows of the suite's seeds and of this code or, without any, of the last code.
 
     They are of one device.
     """
-    seeds = suite.seeds(n_seeds)
-    rows = [row for row in store.rows(definition) if row["seed"] in seeds]
+    rows = [row for row in store.rows(definition) if row["seed"] in suite.seeds]
     if not rows:
         return []
     current = fingerprint(definition)

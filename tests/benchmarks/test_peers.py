@@ -293,7 +293,7 @@ def test_peers_are_no_strategies():
 def test_runs_of_peers_are_rows_like_others(tmp_path):
     lines = []
     with Store(tmp_path) as store:
-        tasks = runner.missing(store, SUITE, SUITE.seeds(), "cpu")
+        tasks = runner.missing(store, SUITE, "cpu")
         assert [(t.definition, len(t.seeds)) for t in tasks] == [
             *[(FAKE, 1)] * 3, *[(GONE, 1)] * 5, (RANDOM, 5),
         ]  # fmt: skip
@@ -303,7 +303,7 @@ def test_runs_of_peers_are_rows_like_others(tmp_path):
         assert {(r["n_slow"], r["n_fast"], r["n_together"]) for r in rows} == {(12, 12, 1)}
         assert all("; scipy " in r["versions"] for r in rows)
         assert len(store.rows(RANDOM)) == 5
-        assert {t.definition for t in runner.missing(store, SUITE, SUITE.seeds(), "cpu")} == {GONE}
+        assert {t.definition for t in runner.missing(store, SUITE, "cpu")} == {GONE}
         # What is recommended counts: the centre lies on the front.
         problem, result = FAKE.problem_for(100), PEERS["fake"](FAKE.problem_for(100), 100, 12, 5)
         front = problem.pareto_front(10_000)
@@ -318,7 +318,7 @@ def test_a_run_that_was_cut_can_be_told(tmp_path):
     cut = replace(FAKE, time_limit=1e-9)
     suite = replace(SUITE, definitions=(cut,))
     with Store(tmp_path) as store:
-        runner.run(store, runner.missing(store, suite, [100], "cpu"), report=[].append)
+        runner.run(store, runner.missing(store, suite.with_seeds(1), "cpu"), report=[].append)
         (found,) = store.rows(cut)
         assert (found["n_slow"], found["budget"], found["time_limit"]) == (5, 12, 1e-9)
         assert store.rows(FAKE) == []
@@ -371,7 +371,7 @@ def test_a_file_of_another_version_is_made_anew_from_the_csv_files(tmp_path):
 
 def test_the_suite_of_peers_has_fewer_seeds_of_slow_ones():
     suite = suites.get("peers")
-    count = {d: sum(suite.takes(d, seed) for seed in suite.seeds()) for d in suite.definitions}
+    count = {d: sum(suite.takes(d, seed) for seed in suite.seeds) for d in suite.definitions}
     assert {n for d, n in count.items() if d.strategy == "peer:hvkg"} == {1}
     assert {n for d, n in count.items() if d.strategy == "peer:qlognehvi"} == {2}
     assert {n for d, n in count.items() if d.strategy in ("peer:tpe", "random")} == {5}

@@ -26,7 +26,7 @@ def all_rows(store, suite=SUITE):
 
 
 def complete(store, suite=SUITE, n=3, **options):
-    tasks = runner.missing(store, suite, suite.seeds(n), "cpu")
+    tasks = runner.missing(store, suite.with_seeds(n), "cpu")
     lines = []
     assert runner.run(store, tasks, report=lines.append, **options) == 0
     return lines
@@ -56,10 +56,10 @@ def test_nothing_is_run_twice(tmp_path):
 
 def test_seeds_run_in_aligned_blocks(tmp_path):
     with Store(tmp_path) as store:
-        blocks = [task.seeds for task in runner.missing(store, SUITE, SUITE.seeds(5), "cpu")]
+        blocks = [task.seeds for task in runner.missing(store, SUITE.with_seeds(5), "cpu")]
         assert blocks == [(100, 101)] * 2 + [(102, 103)] * 2 + [(104,)] * 2
         complete(store, n=2)
-        blocks = [task.seeds for task in runner.missing(store, SUITE, SUITE.seeds(4), "cpu")]
+        blocks = [task.seeds for task in runner.missing(store, SUITE.with_seeds(4), "cpu")]
         assert blocks == [(102, 103)] * 2
 
 
@@ -85,7 +85,7 @@ def test_a_batch_that_raises_does_not_stop_the_others(tmp_path):
     broken = Definition(problem="dtlz2", strategy="tc-saea", settings='{"n_new": -1}')
     suite = Suite(name="broken", about="", definitions=(RANDOM,), n_together=5)
     with Store(tmp_path) as store:
-        tasks = runner.missing(store, suite, suite.seeds(1), "cpu")
+        tasks = runner.missing(store, suite.with_seeds(1), "cpu")
         bad = runner.Task(suite="broken", definition=broken, seeds=(100,), device="cpu")
         lines = []
         assert runner.run(store, [bad, *tasks], report=lines.append) == 1

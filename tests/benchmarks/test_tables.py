@@ -181,7 +181,7 @@ def test_more_seeds_than_the_suite_has_are_shown_when_asked_for(tmp_path):
     with Store(tmp_path) as store:
         store.add(row(BEST, seed, igd=seed - 99.0) for seed in range(100, 104))
         assert "| dtlz2 | **1.5** (0.71) [0.02] |" in tables.make(store, suite, "igd").markdown
-        assert "**2.5** (1.3)" in tables.make(store, suite, "igd", n_seeds=20).markdown
+        assert "**2.5** (1.3)" in tables.make(store, suite.with_seeds(20), "igd").markdown
 
 
 def test_runs_that_were_cut_say_where_and_seconds_stand_below(tmp_path):

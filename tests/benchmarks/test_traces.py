@@ -95,21 +95,21 @@ def quiet(store, tasks):
 def test_runs_without_a_trace_that_is_wanted_are_made_again(tmp_path, suite):
     plain = Suite(name="plain", about="", definitions=suite.definitions, n_seeds=2, n_together=2)
     with Store(tmp_path) as store:
-        quiet(store, missing(store, plain, plain.seeds(), "cpu"))
+        quiet(store, missing(store, plain, "cpu"))
         rows = store.rows(suite.definitions[0])
-        tasks = missing(store, suite, suite.seeds(), "cpu")
+        tasks = missing(store, suite, "cpu")
         assert [task.seeds for task in tasks] == [(100, 101)]
         quiet(store, tasks)
         assert store.rows(suite.definitions[0]) == rows  # the first rows stay
-        assert missing(store, suite, suite.seeds(), "cpu") == []
+        assert missing(store, suite, "cpu") == []
         assert {r["seed"] for r in store.traces(suite.definitions[0], "front")} == {100, 101}
 
 
 def test_a_fresh_clone_knows_the_traces(tmp_path, suite):
     with Store(tmp_path) as store:
-        quiet(store, missing(store, suite, suite.seeds(), "cpu"))
+        quiet(store, missing(store, suite, "cpu"))
         expected = store.traces(suite.definitions[0], "front")
     (tmp_path / "runs.sqlite").unlink()
     with Store(tmp_path) as store:
         assert store.traces(suite.definitions[0], "front") == expected
-        assert missing(store, suite, suite.seeds(), "cpu") == []
+        assert missing(store, suite, "cpu") == []
