@@ -548,7 +548,7 @@ def test_float32_and_strategies_by_name():
         ({"n_slow": 0}, "n_slow must be an integer >= 1, got 0 (int)"),
         (
             {"strategy": "randon"},
-            "strategy must be one of ns-saea, nt-saea, random, ",
+            "strategy must be one of brood-interleaving, fast-first, ",
         ),
         ({"initial_data": {"X": [[0.5]]}}, "X must have shape (n, 2), got shape (1, 1)"),
     ],

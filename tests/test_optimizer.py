@@ -983,7 +983,7 @@ BAD_ARGUMENTS = [
     ({"n_init": 15}, "n_init must be at most n_slow = 14, got 15"),
     (
         {"strategy": "tcsaea"},
-        "strategy must be one of ns-saea, nt-saea, random, ",
+        "strategy must be one of brood-interleaving, fast-first, ",
     ),
     ({"strategy": TCSAEA}, "strategy must be a name or a configured strategy such as TCSAEA()"),
     ({"strategy": 5}, "strategy must be a name or a configured strategy such as TCSAEA(), got 5"),

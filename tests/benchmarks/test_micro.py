@@ -284,7 +284,7 @@ def test_every_row_runs_in_seconds(quick):
     assert len(body) == sum(len(row.lines) for row in micro.ROWS.values())
     assert all(line.count(" | ") == 6 for line in body)
     assert "the numbers mean nothing" in table
-    assert seconds < 60  # on a machine that is busy; a few seconds on one that is not
+    assert seconds < 180  # on a machine that is busy; a few seconds on one that is not
 
 
 @pytest.mark.parametrize("row", micro.ROWS.values(), ids=lambda row: row.name)
