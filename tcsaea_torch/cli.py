@@ -13,6 +13,7 @@ from tcsaea_torch.driver import minimize
 from tcsaea_torch.errors import InvalidInputError, TcsaeaError
 from tcsaea_torch.plotting import save_front
 from tcsaea_torch.result import Result
+from tcsaea_torch.strategies.base import budget as budget_of
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -57,9 +58,10 @@ def _demo(arguments: argparse.Namespace) -> int:
     _check_folder(arguments.out)
     budget = {"n_slow": arguments.n_slow, "n_init": arguments.n_init, "seed": arguments.seed}
     strategy = strategies.get(arguments.strategy)
+    n_fast, n_slow = budget_of(strategy, problem, arguments.n_slow)
     print(
-        f"{arguments.problem}: {problem.d} variables, {arguments.n_slow} slow and "
-        f"{problem.n_fast(arguments.n_slow)} fast evaluations, strategy {strategy.name}"
+        f"{arguments.problem}: {problem.d} variables, {n_slow} slow and {n_fast} fast "
+        f"evaluations, strategy {strategy.name}"
     )
     start = time.perf_counter()
     result = minimize(problem, strategy=strategy, device=arguments.device, **budget)
@@ -68,7 +70,7 @@ def _demo(arguments: argparse.Namespace) -> int:
         comparison = None
     else:
         print("random search, with as many slow evaluations:")
-        comparison = minimize(problem, strategy="random", **budget)
+        comparison = minimize(problem, strategy="random", **{**budget, "n_slow": n_slow})
 
     arguments.out.mkdir(parents=True, exist_ok=True)
     picture, table = arguments.out / "front.png", arguments.out / "evaluations.csv"

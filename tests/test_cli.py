@@ -229,3 +229,11 @@ def test_without_matplotlib_there_is_a_table_and_a_message(tmp_path, capsys, mon
 def test_the_command_is_installed():
     (command,) = entry_points(group="console_scripts", name="tcsaea")
     assert command.load() is cli.main
+
+
+def test_random_search_gets_the_budget_of_a_strategy_that_ignores_the_delay(tmp_path, capsys):
+    options = ["--problem", "dtlz2", "--strategy", "undelayed", "--n-slow", "6", "--n-init", "5"]
+    assert cli.main(["demo", *options, "--tau", "2", "--out", str(tmp_path)]) == 0
+    output = capsys.readouterr().out
+    assert output.startswith("dtlz2: 11 variables, 12 slow and 12 fast evaluations")
+    assert "12 of 12 slow and 12 of 12 fast evaluations" in output
