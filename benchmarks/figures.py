@@ -187,27 +187,26 @@ def _draw_errors(ax: Any, group: Sequence[Traced]) -> None:
 
 
 def _sensitivity(store: Store, suite: Suite) -> Iterator[tuple[str, Any]]:
-    """Draw box plots of the IGD over u, a panel for each problem."""
-    groups: dict[str, list[tuple[Definition, list[float]]]] = {}
-    used = []
+    """Draw box plots of the IGD over u, a panel for each problem with more than one u."""
+    groups: dict[str, list[tuple[Definition, list[Row]]]] = {}
     for definition in suite.definitions:
         rows = chosen_rows(store, suite, definition)
         if rows:
-            values = [row["igd"] for row in rows]
-            groups.setdefault(definition.label, []).append((definition, values))
-            used += rows
+            groups.setdefault(definition.label, []).append((definition, rows))
+    groups = {k: group for k, group in groups.items() if len({_n_new(d) for d, _ in group}) > 1}
     if groups:
+        used = [row for group in groups.values() for _, rows in group for row in rows]
         yield suite.name, _panels(list(groups.values()), list(groups), _draw_boxes, used)
 
 
-def _draw_boxes(ax: Any, group: Sequence[tuple[Definition, list[float]]]) -> None:
+def _draw_boxes(ax: Any, group: Sequence[tuple[Definition, list[Row]]]) -> None:
     strategies = list(dict.fromkeys(definition.strategy for definition, _ in group))
     new_points = sorted({_n_new(definition) for definition, _ in group})
     for k, strategy in enumerate(strategies):
-        chosen = [(d, values) for d, values in group if d.strategy == strategy]
+        chosen = [(d, rows) for d, rows in group if d.strategy == strategy]
         places = [new_points.index(_n_new(d)) for d, _ in chosen]
         boxes = ax.boxplot(
-            [values for _, values in chosen],
+            [[row["igd"] for row in rows] for _, rows in chosen],
             positions=[place + 0.35 * (k - (len(strategies) - 1) / 2) for place in places],
             widths=0.28,
             patch_artist=True,
