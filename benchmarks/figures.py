@@ -152,8 +152,9 @@ def _draw_histories(ax: Any, group: Sequence[Traced]) -> None:
     for k, t in enumerate(group):
         x, low, middle, high = zip(*quartiles(list(t.by_seed.values())), strict=True)
         colour = COLOURS[k % len(COLOURS)]
-        ax.plot(x, middle, color=colour, marker=MARKERS[k % len(MARKERS)], markevery=max(1, len(x) // 8),
-                linestyle="-" if k < len(COLOURS) else "--", label=t.definition.column)  # fmt: skip
+        ax.plot(x, middle, color=colour, marker=MARKERS[k % len(MARKERS)],
+                markevery=max(1, len(x) // 8), linestyle="-" if k < len(COLOURS) else "--",
+                label=t.definition.column)  # fmt: skip
         ax.fill_between(x, low, high, color=colour, alpha=0.15)
     ax.set_yscale("log")
     ax.set_xlabel("slow evaluations")
