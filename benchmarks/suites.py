@@ -240,7 +240,7 @@ SUITES = {
             name="peers",
             about="Rivals from other libraries, tau = 5",
             definitions=(
-                *product(PROBLEMS, (*_PEERS, "random", "tc-saea", "tc-saea-released")),
+                *product(PROBLEMS, (*_PEERS, "random", "hk-rvea", "tc-saea", "tc-saea-released")),
                 *_slow_peers(),
             ),
             max_seeds=_FEW_SEEDS,
