@@ -22,6 +22,8 @@ from tcsaea_torch.validation import check_path
 
 SCHEMA_VERSION = 1
 APPLICATION_ID = 0x54435341  # "TCSA"
+SYNCHRONOUS = "EXTRA"
+"""What SQLite waits for before a transaction counts: that it survives a loss of power."""
 BUSY_SECONDS = 30.0
 """How long to wait for another process that reads or writes the file."""
 
@@ -309,7 +311,7 @@ def _connected(path: Path | None, mode: str = "memory") -> Iterator[sqlite3.Conn
     try:
         connection.execute("PRAGMA trusted_schema=OFF")
         connection.execute("PRAGMA cell_size_check=ON")
-        connection.execute("PRAGMA synchronous=EXTRA")
+        connection.execute(f"PRAGMA synchronous={SYNCHRONOUS}")
         yield connection
     except BaseException:
         connection.close()

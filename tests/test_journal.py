@@ -745,6 +745,7 @@ def mutate(data, rng):
 @pytest.mark.usefixtures("unchecked")
 def test_500_mutations_of_a_good_file_give_clear_errors_or_the_same_run(study, monkeypatch):
     monkeypatch.setattr(journal, "BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(journal, "SYNCHRONOUS", "OFF")
     good, expected = study.read_bytes(), Study.read(study).events
     rng, n_refused = np.random.default_rng(0), 0
     for _ in range(500):
@@ -761,8 +762,9 @@ def test_500_mutations_of_a_good_file_give_clear_errors_or_the_same_run(study, m
 # ------------------------------------------------------------------ flat
 
 
-def test_memory_and_file_handles_are_flat_over_200_periods(path):
+def test_memory_and_file_handles_are_flat_over_200_periods(path, monkeypatch):
     """Each period asks for one point with both values."""
+    monkeypatch.setattr(journal, "SYNCHRONOUS", "OFF")
     optimizer = tc.Optimizer(problem(tau=1), n_slow=250, n_init=2, strategy=Single(), journal=path)
     handles, sizes = [], []
     for period in range(250):
