@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -40,7 +41,7 @@ def problem():
     )
 
 
-SETTINGS = {"n_slow": 14, "n_init": 8, "seed": 5}
+SETTINGS: dict[str, Any] = {"n_slow": 14, "n_init": 8, "seed": 5}
 
 
 def begin(path):
