@@ -185,9 +185,9 @@ def disown(path):
         connection.execute("UPDATE head SET owner=?", (codec.dumps(ended.content()),))
 
 
-@pytest.mark.parametrize("n_runs", [40, pytest.param(400, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n_runs", [45, pytest.param(450, marks=pytest.mark.slow)])
 def test_a_study_survives_any_order_of_events(n_runs, monkeypatch):
-    """Forty runs of fifty steps; nobody pulls the plug."""
+    """Runs of up to fifty steps, more than 2,000 together; nobody pulls the plug."""
     monkeypatch.setattr(journal, "SYNCHRONOUS", "OFF")
     checks = settings(
         max_examples=n_runs, stateful_step_count=50, deadline=None, derandomize=True,
