@@ -1,19 +1,25 @@
-"""The command line: `tcsaea demo`."""
+"""The command line: `tcsaea demo`, and what is to be known of a study's journal."""
 
 import argparse
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import tcsaea_torch
 from tcsaea_torch import problems, strategies
 from tcsaea_torch.driver import minimize
-from tcsaea_torch.errors import InvalidInputError, TcsaeaError
+from tcsaea_torch.errors import InvalidInputError, JournalError, TcsaeaError
+from tcsaea_torch.events import Status
+from tcsaea_torch.journal import Journal
+from tcsaea_torch.owner import Owner
 from tcsaea_torch.plotting import save_front
 from tcsaea_torch.result import Result
 from tcsaea_torch.strategies.base import budget as budget_of
+from tcsaea_torch.study import Study
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -21,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         return arguments.run(arguments)
-    except TcsaeaError as error:
+    except (TcsaeaError, OSError) as error:
         print(f"tcsaea: error: {error}", file=sys.stderr)
         return 2
 
@@ -49,7 +55,27 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--device", default="cpu", help="where the surrogates are computed")
     demo.add_argument("--out", type=Path, default=Path("demo"), help="folder for the files")
     demo.set_defaults(run=_demo)
+    _add_study_commands(commands)
     return parser
+
+
+def _add_study_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add what reads a journal; all but `unlock` work while its run goes on."""
+
+    def add(name: str, run: Callable[[argparse.Namespace], int], text: str) -> Any:
+        command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+        command.add_argument("study", type=Path, metavar="STUDY.db", help="a journal")
+        command.set_defaults(run=run)
+        return command
+
+    add("status", _status, "say how the run in a journal stands")
+    add("verify", _verify, "check a journal: checksums, replay, budgets; status 1 if damaged")
+    add("unlock", _unlock, "remove the lock of a process that has ended on another machine")
+    export = add("export", _export, "write the evaluations in a journal to a file")
+    export.add_argument("--csv", type=Path, metavar="FILE", help="a line for each evaluation")
+    export.add_argument(
+        "--json", type=Path, metavar="FILE", help="settings, evaluations and all points"
+    )
 
 
 def _demo(arguments: argparse.Namespace) -> int:
@@ -101,6 +127,92 @@ def _print_hypervolumes(result: Result, comparison: Result) -> None:
     print(f"hypervolume below ({reference}):")
     print(f"  {result.strategy:<20} {mine:.6g}")
     print(f"  {comparison.strategy:<20} {theirs:.6g}")
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    study = Study.read(arguments.study)
+    result, settings = study.result(), study.settings
+    (n_fast, n_slow), (all_fast, all_slow) = study.state.used, study.state.total
+    statuses = Counter(record.status for record in result.history)
+    n_attached = study.state.n_attached_complete
+    front = len(result.pareto_Y)
+    print(f"strategy:     {settings.strategy_name}, seed {settings.seed}")
+    print(f"evaluations:  {n_slow} of {all_slow} slow, {n_fast} of {all_fast} fast")
+    print(f"  done:       {statuses[Status.DONE]}")
+    print(f"  pending:    {statuses[Status.PENDING]}" + _listed(study.pending))
+    print(f"  failed:     {statuses[Status.FAILED]}")
+    if n_attached:
+        print(f"attached:     {n_attached} points with both values")
+    print(f"front:        {front} of {len(result.Y)} points with both values")
+    hypervolume = "none before the initial design is complete"
+    if result.ref_point is not None:
+        point = ", ".join(f"{value:.4g}" for value in result.ref_point.tolist())
+        hypervolume = f"{result.hypervolume():.6g} below ({point})"
+    print(f"hypervolume:  {hypervolume}")
+    last = study.events[-1].time if study.events else settings.created
+    print(f"events:       {len(study.events)}, the last {_age(time.time() - last)} ago")
+    print(f"worked on by: {_holder(study.owner)}")
+    return 0
+
+
+def _listed(ids: Sequence[int]) -> str:
+    """Name some evaluations."""
+    shown = ", ".join(map(str, ids[:10])) + (", ..." if len(ids) > 10 else "")
+    return f" (ids {shown})" if ids else ""
+
+
+def _holder(owner: Owner | None) -> str:
+    if owner is None:
+        return "nobody"
+    return f"{owner}, which has ended" if owner.lives is False else str(owner)
+
+
+def _age(seconds: float) -> str:
+    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(seconds, 0.0):.0f} seconds"
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    if not arguments.study.is_file():
+        raise InvalidInputError(f"there is no study at {str(arguments.study)!r}")
+    try:
+        study = Study.read(arguments.study, thoroughly=True)
+    except JournalError as error:
+        print(f"damaged: {error}")
+        return 1
+    print(f"good: {len(study.events)} events, {study.result().message}")
+    return 0
+
+
+def _unlock(arguments: argparse.Namespace) -> int:
+    Journal.unlock(arguments.study)
+    print(f"{arguments.study} is free")
+    return 0
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    targets = {"csv": arguments.csv, "json": arguments.json}
+    if not any(targets.values()):
+        raise InvalidInputError("export needs --csv FILE or --json FILE")
+    study = Study.read(arguments.study)
+    for name, path in targets.items():
+        if path is not None:
+            _check_target(name, path, arguments.study)
+    if arguments.csv is not None:
+        study.result().write_csv(arguments.csv)
+    if arguments.json is not None:
+        study.write_json(arguments.json)
+    return 0
+
+
+def _check_target(name: str, path: Path, study: Path) -> None:
+    """Refuse a file that cannot be written, or that holds the study."""
+    if path.exists() and path.samefile(study):
+        raise InvalidInputError(f"{name} must be another file than the journal, got {str(path)!r}")
+    if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise InvalidInputError(f"{name} must be a file that can be written, got {str(path)!r}")
 
 
 if __name__ == "__main__":

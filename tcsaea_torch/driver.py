@@ -1,6 +1,7 @@
 """`minimize`: run a problem from start to end. It does no more than ask and tell."""
 
 import logging
+import os
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
@@ -9,9 +10,10 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
-from tcsaea_torch.errors import InvalidInputError, ObjectiveError
-from tcsaea_torch.events import Event, Failed, Status, Told
+from tcsaea_torch.errors import InvalidInputError, JournalError, ObjectiveError
+from tcsaea_torch.events import Attached, Event, Failed, Status, Told
 from tcsaea_torch.executors import Lanes
+from tcsaea_torch.journal import Journal
 from tcsaea_torch.optimizer import Evaluation, Optimizer
 from tcsaea_torch.problem import Problem, call_objective
 from tcsaea_torch.result import Result
@@ -22,6 +24,7 @@ from tcsaea_torch.validation import check_bool, check_callable, describe
 logger = logging.getLogger(__name__)
 
 Callback = Callable[[Optimizer, Event], None]
+_ENDED = (Status.DONE, Status.FAILED)
 _Running = dict[Future[list[Any]], list[Evaluation]]
 
 
@@ -35,6 +38,7 @@ def minimize(
     device: Any = None,
     dtype: torch.dtype = torch.float64,
     executor: Executor | None = None,
+    journal: str | os.PathLike[str] | None = None,
     initial_data: dict[str, Any] | None = None,
     callbacks: Sequence[Callback] = (),
     progress: bool = True,
@@ -68,6 +72,10 @@ def minimize(
         dtype: torch.float64 or torch.float32.
         executor: Anything with `concurrent.futures.Executor.submit`; None means one
             thread for each objective.
+        journal: Path of a file that makes the run durable: everything is stored in it
+            before it counts. If there is one already, its run goes on: after a crash, call
+            the same script again. Evaluations that were under way are made again, with the
+            same ids. The problem and all settings but `device` must be the same.
         initial_data: Data that exists already: a dict of arguments for
             `Optimizer.attach`.
         callbacks: Functions `f(optimizer, event)`, called after each value or failure.
@@ -80,22 +88,22 @@ def minimize(
     Raises:
         InvalidInputError: If an argument is wrong.
         ObjectiveError: If every evaluation of an objective in the initial design failed.
+        JournalError: If the journal cannot be written, belongs to another run, or is of
+            other settings.
     """
     check_bool("progress", progress)
     callbacks = _check_callbacks(callbacks)
-    optimizer = Optimizer(
-        problem,
-        n_slow=n_slow,
-        n_init=n_init,
-        strategy=strategy,
-        seed=seed,
-        device=device,
-        dtype=dtype,
-        initial_data=initial_data,
-    )
     lanes = Lanes.make(executor)
+    settings = {
+        "n_slow": n_slow, "n_init": n_init, "strategy": strategy, "seed": seed,
+        "device": device, "dtype": dtype, "initial_data": initial_data,
+    }  # fmt: skip
+    if journal is not None and Journal.exists(journal):
+        optimizer = _resumed(journal, problem, settings)
+    else:
+        optimizer = Optimizer(problem, journal=journal, **settings)
     running: _Running = {}
-    with lanes, _Progress(optimizer, enabled=progress) as bar:
+    with optimizer, lanes, _Progress(optimizer, enabled=progress) as bar:
         try:
             _run(optimizer, lanes, running, (bar, *callbacks))
         except (KeyboardInterrupt, BrokenExecutor) as error:
@@ -108,6 +116,41 @@ def minimize(
                 interrupted="the user" if is_users else f"a broken executor ({error})"
             )
     return optimizer.result()
+
+
+def _resumed(path: Any, problem: Problem, settings: dict[str, Any]) -> Optimizer:
+    """Go on with the run in a journal, if it has these settings."""
+    wanted = Optimizer(problem, **settings)  # checks them
+    optimizer = Optimizer.resume(
+        path, problem, on_pending="rerun", strategy=wanted.strategy, device=wanted.device
+    )
+    try:
+        for name in ("n_slow", "n_init", "seed", "dtype"):
+            stored, given = getattr(optimizer, name), getattr(wanted, name)
+            if stored != given:
+                raise JournalError(
+                    f"the run in {str(path)!r} has {name} = {stored}, not {given}: choose another "
+                    "journal, or pass the same settings to go on with it"
+                )
+        for data in wanted.events:  # initial data, if there are any
+            if not _begins_with(optimizer.events, data):
+                raise JournalError(f"the run in {str(path)!r} has other initial_data")
+    except JournalError:
+        optimizer.close()
+        raise
+    return optimizer
+
+
+def _begins_with(events: Sequence[Event], data: Event) -> bool:
+    """Return whether a run began with these data."""
+    first = events[0] if events else None
+    return (
+        isinstance(first, Attached)
+        and isinstance(data, Attached)
+        and torch.equal(first.X, data.X)
+        and torch.equal(first.Y.isnan(), data.Y.isnan())
+        and torch.equal(first.Y.nan_to_num(), data.Y.nan_to_num())
+    )
 
 
 def _check_callbacks(callbacks: Any) -> tuple[Callback, ...]:
@@ -212,9 +255,14 @@ class _Progress:
     def __init__(self, optimizer: Optimizer, *, enabled: bool) -> None:
         n_fast, n_slow = optimizer.n_total
         self._n_fast_total = n_fast
-        self._done = {Objective.FAST: 0, Objective.SLOW: 0}
+        # A run that is resumed has ended some already.
+        ended = [r.objective for r in optimizer.result().history if r.status in _ENDED]
+        self._done = {objective: ended.count(objective) for objective in Objective}
         self._hypervolume = ""
-        self._bar = tqdm(total=n_slow, desc="slow", disable=not enabled, unit="eval")
+        self._bar = tqdm(
+            total=n_slow, initial=self._done[Objective.SLOW], desc="slow",
+            disable=not enabled, unit="eval",
+        )  # fmt: skip
 
     def __enter__(self) -> "_Progress":
         return self

@@ -25,5 +25,9 @@ class ObjectiveError(TcsaeaError, RuntimeError):
     """The user's objective functions failed so often that a run cannot go on."""
 
 
+class JournalError(TcsaeaError, RuntimeError):
+    """A journal cannot be written or read, or belongs to another run."""
+
+
 class MissingDependencyError(TcsaeaError, ImportError):
     """An optional package is needed for what was asked."""

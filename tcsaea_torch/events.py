@@ -6,10 +6,10 @@ strategy's state, so a replay never calls a strategy.
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -79,6 +79,29 @@ class Withdrawn:
 
 
 Event = Asked | Told | Failed | Attached | Withdrawn
+
+
+class EventLog(Sequence[Event]):
+    """What had happened at some time, in order; it does not grow, and costs no copy.
+
+    Args:
+        events: A list to which events are only ever appended.
+    """
+
+    def __init__(self, events: list[Event]) -> None:
+        self._events, self._n = events, len(events)
+
+    def __len__(self) -> int:
+        return self._n
+
+    @overload
+    def __getitem__(self, index: int) -> Event: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Event, ...]: ...
+    def __getitem__(self, index: int | slice) -> Event | tuple[Event, ...]:
+        if isinstance(index, slice):
+            return tuple(self._events[k] for k in range(*index.indices(self._n)))
+        return self._events[range(self._n)[index]]
 
 
 class Status(StrEnum):

@@ -1,8 +1,10 @@
 """`Optimizer`: ask for evaluations, tell their values, in any order and at any time."""
 
+import os
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,24 +12,27 @@ import numpy as np
 import torch
 
 from tcsaea_torch.archive import Archive
-from tcsaea_torch.errors import InvalidInputError, ProtocolError
+from tcsaea_torch.errors import InvalidInputError, JournalError, ProtocolError
 from tcsaea_torch.events import (
     Asked,
     Attached,
     Event,
+    EventLog,
     Failed,
     Record,
     RunState,
     Status,
     Told,
     Withdrawn,
-    apply,
 )
+from tcsaea_torch.journal import Journal
 from tcsaea_torch.problem import Problem, check_value
-from tcsaea_torch.result import Result, RunStatus, describe_run
+from tcsaea_torch.recorder import Recorder
+from tcsaea_torch.result import Result, RunStatus, ref_point_of, result_of
 from tcsaea_torch.rng import signed64
 from tcsaea_torch.strategies import TCSAEA, RunView, Strategy, check_proposal, check_strategy
 from tcsaea_torch.strategies.base import budget
+from tcsaea_torch.study import Settings
 from tcsaea_torch.types import Float, Objective, Tensor
 from tcsaea_torch.validation import (
     check_bool,
@@ -37,6 +42,7 @@ from tcsaea_torch.validation import (
     check_dtype,
     check_int,
     check_matrix,
+    check_path,
     check_text,
     describe,
 )
@@ -88,9 +94,13 @@ class Optimizer:
         device: Where to compute; None means the CPU.
         dtype: torch.float64 or torch.float32.
         initial_data: Data that exists already, a dict of arguments for `attach`.
+        journal: Path of a file that does not exist yet, for a durable run: everything is
+            stored in it before it counts, and `resume` goes on after a crash. Close the
+            optimizer, or use it in a `with` statement, to let others go on with the file.
 
     Raises:
         InvalidInputError: If an argument is wrong.
+        JournalError: If the journal exists already or cannot be written.
     """
 
     def __init__(
@@ -104,6 +114,7 @@ class Optimizer:
         device: Any = None,
         dtype: torch.dtype = torch.float64,
         initial_data: dict[str, Any] | None = None,
+        journal: str | os.PathLike[str] | None = None,
     ) -> None:
         if not isinstance(problem, Problem):
             raise InvalidInputError(f"problem must be a Problem, got {describe(problem)}")
@@ -118,22 +129,117 @@ class Optimizer:
         self.seed = check_int("seed", seed)
         self.device = check_device(device)
         self.dtype = check_dtype(dtype)
-        n_fast, n_all_slow = budget(self.strategy, problem, self.n_slow)
+        self._budget = budget(self.strategy, problem, self.n_slow)
         self._lock = threading.RLock()
-        self._events: list[Event] = []
         self._waits_for: tuple[int, ...] = ()
-        self._is_exhausted = False
-        self._state = RunState(problem, n_fast=n_fast, n_slow=n_all_slow, strategy_state={})
-        self._state.strategy_state = self.strategy.init(self._view())
-        if initial_data is not None:
-            if not isinstance(initial_data, dict) or "X" not in initial_data:
-                raise InvalidInputError(
-                    "initial_data must be a dict of X and optionally fast and slow, "
-                    f"got {describe(initial_data)}"
-                )
-            for key in initial_data:
-                check_choice("initial_data's keys", key, ("X", "fast", "slow"))
-            self.attach(**initial_data)
+        self._exhausted_at = -1
+        self._run = Recorder(self._first_state(), self.device)
+        first = () if initial_data is None else (self._initial(initial_data),)
+        path = None if journal is None else check_path("journal", journal)
+        self._run.start(first, path and Journal.create(path, self._header(), first))
+
+    def _first_state(self) -> RunState:
+        """Return the state before the first event."""
+        n_fast, n_slow = self._budget
+        state = RunState(self.problem, n_fast=n_fast, n_slow=n_slow, strategy_state={})
+        state.strategy_state = self.strategy.init(self._view(state))
+        return state
+
+    def _initial(self, data: Any) -> Attached:
+        if not isinstance(data, dict) or "X" not in data:
+            raise InvalidInputError(
+                "initial_data must be a dict of X and optionally fast and slow, "
+                f"got {describe(data)}"
+            )
+        for key in data:
+            check_choice("initial_data's keys", key, ("X", "fast", "slow"))
+        return self._attached(**data)
+
+    def _header(self) -> dict[str, Any]:
+        settings = Settings.of_run(
+            self.problem,
+            self.strategy,
+            self._budget,
+            n_slow=self.n_slow,
+            n_init=self.n_init,
+            seed=self.seed,
+            dtype=str(self.dtype).removeprefix("torch."),
+            device=str(self.device),
+        )
+        return settings.header()
+
+    # ------------------------------------------------------------------ durable runs
+
+    @classmethod
+    def resume(
+        cls,
+        path: str | os.PathLike[str],
+        problem: Problem,
+        *,
+        on_pending: str = "wait",
+        strategy: Strategy | str | None = None,
+        device: Any = None,
+    ) -> "Optimizer":
+        """Go on with the study in a journal, as if it had not been interrupted.
+
+        The run is rebuilt from its events, bit for bit; no strategy is asked. On another
+        device or with other versions of the libraries, what comes next may differ by
+        rounding.
+
+        Args:
+            path: The journal.
+            problem: The study's problem: bounds, tau, names, integers, directions and
+                ref_point must be the same. Its functions cannot be compared.
+            on_pending: What becomes of evaluations that have not ended: "wait" keeps them
+                in `pending`, to be told or failed; "rerun" lets `ask` hand them out again
+                with the same ids, without counting them again; "fail" records them as
+                failed.
+            strategy: Needed for a strategy of the user's own, configured as it was; one
+                of this library's is in the journal.
+            device: Where to compute; None means where the study began.
+
+        Raises:
+            InvalidInputError: If an argument is wrong.
+            JournalError: If the journal is damaged, belongs to a living process, or is of
+                another problem or strategy.
+        """
+        check_choice("on_pending", on_pending, ("wait", "rerun", "fail"))
+        if not isinstance(problem, Problem):
+            raise InvalidInputError(f"problem must be a Problem, got {describe(problem)}")
+        given = None if strategy is None else check_strategy(strategy)
+        journal = Journal.open(check_path("path", path))
+        try:
+            settings = Settings.of_header(journal.header)
+            settings.check_problem(problem)
+            optimizer = cls(
+                problem,
+                n_slow=settings.n_slow,
+                n_init=settings.n_init,
+                strategy=settings.choose_strategy(given),
+                seed=settings.seed,
+                device=settings.choose_device(device),
+                dtype=settings.torch_dtype,
+            )
+            if optimizer.n_total != settings.budget:
+                raise JournalError("its budgets are not those of its strategy")
+            optimizer._run.resume(journal, on_pending)
+        except BaseException as error:
+            journal.close()
+            if isinstance(error, JournalError):
+                raise JournalError(f"cannot resume {str(path)!r}: {error}") from error
+            raise
+        return optimizer
+
+    def close(self) -> None:
+        """Give up the journal; what is known can still be read. Without one, do nothing."""
+        with self._lock:
+            self._run.close()
+
+    def __enter__(self) -> "Optimizer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     # ------------------------------------------------------------------ protocol
 
@@ -143,7 +249,7 @@ class Optimizer:
         An empty list means that the strategy waits for outstanding values (`waits_for`
         names them) or that the run is over (`is_done`).
         """
-        with self._lock:
+        with self._changing():
             if not self._state.to_hand_out:
                 self._propose()
             ids, self._state.to_hand_out = self._state.to_hand_out, []
@@ -165,7 +271,7 @@ class Optimizer:
                 by `fail`.
             ProtocolError: If the id is unknown or had another value before.
         """
-        with self._lock:
+        with self._changing():
             record = self._record_of(id)
             try:
                 number = check_value(record.objective, value)
@@ -183,10 +289,14 @@ class Optimizer:
             known = bool(self._state.observed[record.point_id, record.objective.column])
             if record.status is not Status.PENDING and known:
                 raise ProtocolError(f"the value of evaluation {id} is known from a retry")
-            self._record(Told(id=record.id, value=number))
-            for other in [self._state.records[i] for i in self._state.to_hand_out]:
-                if (other.point_id, other.objective) == (record.point_id, record.objective):
-                    self._record(Withdrawn(id=other.id))
+            waiting = [self._state.records[i] for i in self._state.to_hand_out]
+            place = record.point_id, record.objective
+            not_needed = [
+                Withdrawn(id=other.id)
+                for other in waiting
+                if (other.point_id, other.objective) == place and other is not record
+            ]
+            self._run.record(Told(id=record.id, value=number), *not_needed)
 
     def fail(self, id: int, reason: str = "", *, retry: bool = False) -> None:
         """Record that an evaluation failed; models learn nothing from it.
@@ -205,13 +315,13 @@ class Optimizer:
         """
         check_bool("retry", retry)
         check_text("reason", reason)
-        with self._lock:
+        with self._changing():
             record = self._record_of(id)
             if record.status is Status.FAILED and record.reason == reason and not retry:
                 return
             if record.status is not Status.PENDING:
                 raise ProtocolError(f"evaluation {id} is {record.status} already")
-            self._record(Failed(id=record.id, reason=reason, retry=retry))
+            self._run.record(Failed(id=record.id, reason=reason, retry=retry))
 
     def attach(self, X: Any, fast: Any = None, slow: Any = None) -> None:
         """Add data that exists already. It costs no budget.
@@ -229,6 +339,12 @@ class Optimizer:
         Raises:
             InvalidInputError: If shapes differ or X has NaN; nothing is changed then.
         """
+        event = self._attached(X, fast, slow)
+        with self._changing():
+            self._run.record(event)
+
+    def _attached(self, X: Any, fast: Any = None, slow: Any = None) -> Attached:
+        """Check data and return its event."""
         points = check_matrix("X", X, columns=self.problem.d)
         missing = [None] * len(points)
         columns = [
@@ -245,10 +361,9 @@ class Optimizer:
             warnings.warn(
                 f"{int(outside.sum())} of {len(points)} attached points lie outside the bounds "
                 "or between integers; the models use them, proposals stay inside",
-                stacklevel=2,
+                stacklevel=3,
             )
-        with self._lock:
-            self._record(Attached(X=points, Y=Y))
+        return Attached(X=points, Y=Y)
 
     # ------------------------------------------------------------------ what is known
 
@@ -281,7 +396,7 @@ class Optimizer:
     def archive(self) -> Archive:
         """All rows in the unit cube, minimised, on the run's device: a batch of one."""
         with self._lock:
-            return self._view().archive
+            return self._view(self._state).archive
 
     @property
     def n_used(self) -> tuple[int, int]:
@@ -301,8 +416,8 @@ class Optimizer:
 
     @property
     def events(self) -> Sequence[Event]:
-        """Everything that happened, in order."""
-        return tuple(self._events)
+        """Everything that has happened so far, in order."""
+        return EventLog(self._run.events)
 
     @property
     def ref_point(self) -> Float[Tensor, "2"] | None:
@@ -311,17 +426,8 @@ class Optimizer:
         The problem's own, or else the worst values of the initial design plus a tenth of
         their range, as soon as that design is complete.
         """
-        if self.problem.ref_point is not None:
-            return self.problem.ref_point
         with self._lock:
-            state = self._state
-            known = state.observed | state.pending | state.failed
-            rows = known.all(dim=-1).nonzero().flatten()[: self.n_init]
-            Y = state.Y[rows][state.observed[rows].all(dim=-1)]
-            if len(rows) < self.n_init or len(Y) < 2 or state.pending[rows].any():
-                return None
-            low, high = Y.amin(dim=0), Y.amax(dim=0)
-            return (high + 0.1 * (high - low)) * self.problem.signs
+            return ref_point_of(self._state, self.n_init)
 
     def result(self, *, interrupted: str | None = None) -> Result:
         """Return what is known now; a run can be asked for it at any time.
@@ -332,31 +438,23 @@ class Optimizer:
         if interrupted is not None:
             check_text("interrupted", interrupted)
         with self._lock:
-            state = self._state
-            exists = (state.observed | state.pending | state.failed).any(dim=-1)
-            Y = torch.where(state.observed, state.Y * self.problem.signs, torch.nan)
-            status: RunStatus = self._status() if interrupted is None else "interrupted"
-            return Result(
-                problem=self.problem,
+            return result_of(
+                self._state,
+                n_init=self.n_init,
                 strategy=self.strategy.name,
                 seed=self.seed,
-                all_ids=exists.nonzero().squeeze(-1),
-                all_X=state.X_user[exists],
-                all_Y=Y[exists],
-                n_fast=state.used[0],
-                n_slow=state.used[1],
-                status=status,
-                message=describe_run(state, status, interrupted),
-                history=tuple(Record(**vars(r)) for r in state.records),
-                ref_point=self.ref_point,
+                status=self._status() if interrupted is None else "interrupted",
+                interrupted=interrupted,
             )
 
     # ------------------------------------------------------------------ inside
 
-    def _record(self, event: Event) -> None:
-        self._events.append(event)
-        self._is_exhausted = False
-        apply(self._state, event)
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Hold the lock, on a state that is as the journal has it."""
+        with self._lock:
+            self._run.settle(self._first_state)
+            yield
 
     def _record_of(self, id: Any) -> Record:
         number = check_int("id", id)
@@ -368,8 +466,17 @@ class Optimizer:
         x = self._state.x(record.point_id)
         return Evaluation(id=record.id, point_id=record.point_id, x=x, objective=record.objective)
 
-    def _view(self) -> RunView:
-        state, device, dtype = self._state, self.device, self.dtype
+    @property
+    def _state(self) -> RunState:
+        return self._run.state
+
+    @property
+    def _is_exhausted(self) -> bool:
+        """Whether the strategy had nothing to propose, and nothing has happened since."""
+        return self._exhausted_at == len(self._run.events)
+
+    def _view(self, state: RunState) -> RunView:
+        device, dtype = self.device, self.dtype
         archive = Archive(
             X=state.X.unsqueeze(0).to(device, dtype, copy=True),
             Y=state.Y.unsqueeze(0).to(device, dtype, copy=True),
@@ -390,12 +497,13 @@ class Optimizer:
 
     def _propose(self) -> None:
         """Ask the strategy for a step and record it, if there is anything in it."""
-        view = self._view()
+        view = self._view(self._state)
         proposal, strategy_state = self.strategy.propose(self._state.strategy_state, view)
         check_proposal(self.strategy.name, proposal, view)
         self._waits_for = ()
         if proposal.is_empty:
-            self._is_exhausted = not bool(view.pending.any())
+            if not view.pending.any():
+                self._exhausted_at = len(self._run.events)
             if proposal.waits_for is not None:
                 wanted = proposal.waits_for[0].cpu()
                 self._waits_for = tuple(
@@ -406,7 +514,7 @@ class Optimizer:
             return
         X = proposal.X[0].detach().to(device="cpu", dtype=torch.float64)
         again = proposal.archive_mask
-        self._record(
+        self._run.record(
             Asked(
                 X=X,
                 evaluation_mask=proposal.evaluation_mask[0].cpu(),
@@ -423,7 +531,7 @@ class Optimizer:
             return "exhausted" if self._is_exhausted else "running"
         if state.used[0] < state.total[0] and not self._is_exhausted:
             # Fast calls are left: only the strategy knows whether it has a use for them.
-            proposal, _ = self.strategy.propose(state.strategy_state, self._view())
+            proposal, _ = self.strategy.propose(state.strategy_state, self._view(self._state))
             if not proposal.is_empty:
                 return "running"
         return "finished"

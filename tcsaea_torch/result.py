@@ -133,6 +133,59 @@ class Result:
                 writer.writerow([*start, repr(record.value), *x, record.reason])
 
 
+def result_of(
+    state: RunState,
+    *,
+    n_init: int,
+    strategy: str,
+    seed: int,
+    status: RunStatus,
+    interrupted: str | None = None,
+) -> Result:
+    """Return what a run has found.
+
+    Args:
+        state: The run.
+        n_init: Size of its initial design.
+        strategy: Name of its strategy.
+        seed: Its seed.
+        status: How it stands.
+        interrupted: What cut it short, if anything did.
+    """
+    exists = (state.observed | state.pending | state.failed).any(dim=-1)
+    return Result(
+        problem=state.problem,
+        strategy=strategy,
+        seed=seed,
+        all_ids=exists.nonzero().squeeze(-1),
+        all_X=state.X_user[exists],
+        all_Y=torch.where(state.observed, state.Y * state.problem.signs, torch.nan)[exists],
+        n_fast=state.used[0],
+        n_slow=state.used[1],
+        status=status,
+        message=describe_run(state, status, interrupted),
+        history=tuple(Record(**vars(r)) for r in state.records),
+        ref_point=ref_point_of(state, n_init),
+    )
+
+
+def ref_point_of(state: RunState, n_init: int) -> Float[Tensor, "2"] | None:
+    """Return the hypervolume's reference point of a run, in the user's units.
+
+    The problem's own, or else the worst values of the initial design plus a tenth of
+    their range, as soon as that design is complete.
+    """
+    if state.problem.ref_point is not None:
+        return state.problem.ref_point
+    known = state.observed | state.pending | state.failed
+    rows = known.all(dim=-1).nonzero().flatten()[:n_init]
+    Y = state.Y[rows][state.observed[rows].all(dim=-1)]
+    if len(rows) < n_init or len(Y) < 2 or state.pending[rows].any():
+        return None
+    low, high = Y.amin(dim=0), Y.amax(dim=0)
+    return (high + 0.1 * (high - low)) * state.problem.signs
+
+
 def describe_run(state: RunState, status: RunStatus, interrupted: str | None) -> str:
     """Say in a sentence how a run stands.
 

@@ -57,3 +57,11 @@ def load_reference(name: str) -> Any:
 def tensor() -> Callable[[Any], torch.Tensor]:
     """Turn nested lists into float64 tensors."""
     return lambda value: torch.tensor(value, dtype=torch.float64)
+
+
+@pytest.fixture(scope="session")
+def finished_study(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The journal of a finished run."""
+    from tests.journals import finished
+
+    return finished(tmp_path_factory.mktemp("finished") / "study.db")

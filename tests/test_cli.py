@@ -3,6 +3,8 @@
 import contextlib
 import csv
 import io
+import json
+import os
 import re
 import sys
 from functools import partial
@@ -237,3 +239,113 @@ def test_random_search_gets_the_budget_of_a_strategy_that_ignores_the_delay(tmp_
     output = capsys.readouterr().out
     assert output.startswith("dtlz2: 11 variables, 12 slow and 12 fast evaluations")
     assert "12 of 12 slow and 12 of 12 fast evaluations" in output
+
+
+# ------------------------------------------------------------------ studies
+
+
+def toy():
+    return tcsaea_torch.Problem(
+        fast=lambda x: float((x**2).sum()),
+        slow=lambda x: float(((x - 1) ** 2).sum()),
+        bounds=[[0.0, 0.0], [1.0, 1.0]],
+        tau=2,
+        names=("thickness", "radius"),
+    )
+
+
+@pytest.fixture
+def study(tmp_path):
+    """A study that its run has left after some events; it still holds the lock."""
+    optimizer = tcsaea_torch.Optimizer(
+        toy(), n_slow=9, n_init=4, strategy="random", seed=7, journal=tmp_path / "study.db"
+    )
+    optimizer.attach([[0.25, 0.5]], fast=[0.3125], slow=[None])
+    optimizer.attach([[0.5, 0.5]], fast=[0.5], slow=[0.5])
+    for e in optimizer.ask()[:-1]:
+        if e.id == 3:
+            optimizer.fail(e.id, "diverged")
+        else:
+            optimizer.tell(e.id, optimizer.problem.function_of(e.objective)(e.x))
+    with optimizer:
+        yield tmp_path / "study.db", optimizer
+
+
+def test_status_says_how_a_study_stands(study, capsys):
+    path, optimizer = study
+    assert cli.main(["status", str(path)]) == 0
+    output = capsys.readouterr().out
+    n_fast, n_slow = optimizer.n_used
+    assert "strategy:     random, seed 7\n" in output
+    assert f"evaluations:  {n_slow} of 9 slow, {n_fast} of 18 fast\n" in output
+    n = len(optimizer.result().history)
+    assert f"done:       {n - 2}\n" in output
+    assert f"pending:    1 (ids {n - 1})\n" in output
+    assert "failed:     1\n" in output
+    assert "attached:     1 points with both values\n" in output
+    assert re.search(r"events:       \d+, the last \d seconds ago\n", output)
+    assert re.search(rf"worked on by: process {os.getpid()} \(since 20", output)
+    assert "hypervolume:  none before the initial design is complete" in output
+    optimizer.tell(n - 1, 0.5)
+    while evaluations := optimizer.ask():
+        for e in evaluations:
+            optimizer.tell(e.id, optimizer.problem.function_of(e.objective)(e.x))
+    optimizer.close()
+    assert cli.main(["status", str(path)]) == 0
+    output = capsys.readouterr().out
+    assert f"hypervolume:  {optimizer.result().hypervolume():.6g} below (" in output
+    assert "worked on by: nobody\n" in output
+    assert "pending:    0\n" in output
+
+
+def test_export_writes_all_that_was_measured(study, tmp_path):
+    path, optimizer = study
+    out = tmp_path / "out.csv", tmp_path / "out.json"
+    assert cli.main(["export", str(path), "--csv", str(out[0]), "--json", str(out[1])]) == 0
+    optimizer.result().write_csv(tmp_path / "expected.csv")
+    assert out[0].read_text() == (tmp_path / "expected.csv").read_text()
+
+    def refuse(name):
+        raise AssertionError(name)
+
+    content = json.loads(out[1].read_text(), parse_constant=refuse)
+    history = optimizer.result().history
+    assert [e["status"] for e in content["evaluations"]] == [r.status for r in history]
+    for e, r in zip(content["evaluations"], history, strict=True):
+        assert e["value"] == (r.value if r.status == "done" else None)
+        assert (e["id"], e["point_id"], e["objective"]) == (r.id, r.point_id, r.objective)
+    assert content["points"][0] == {
+        "point_id": 0, "x": [0.25, 0.5], "fast": 0.3125, "slow": None,
+    }  # fmt: skip
+    settings = content["settings"]
+    assert (settings["n_slow"], settings["n_init"], settings["seed"]) == (9, 4, 7)
+    assert settings["problem"]["names"] == ["thickness", "radius"]
+    assert settings["strategy"] == {"class": "RandomSearch", "fields": {"name": "random"}}
+
+
+def test_export_needs_a_file(study, capsys):
+    assert cli.main(["export", str(study[0])]) == 2
+    assert "export needs --csv FILE or --json FILE" in capsys.readouterr().err
+
+
+def test_verify_tells_good_from_damaged_by_its_status(study, capsys):
+    path, optimizer = study
+    assert cli.main(["verify", str(path)]) == 0
+    assert f"good: {len(optimizer.events)} events, running: " in capsys.readouterr().out
+    optimizer.close()
+    data = bytearray(path.read_bytes())
+    k = data.rindex(b'"id":2')
+    data[k + 5 : k + 6] = b"4"
+    path.write_bytes(data)
+    assert cli.main(["verify", str(path)]) == 1
+    assert re.search(r"^damaged: .*event \d+ is damaged: its checksum", capsys.readouterr().out)
+    assert cli.main(["verify", str(path.parent / "none.db")]) == 2
+
+
+def test_unlock_refuses_a_living_owner(study, capsys):
+    path, optimizer = study
+    assert cli.main(["unlock", str(path)]) == 2
+    assert f"process {os.getpid()} (since" in capsys.readouterr().err
+    optimizer.close()
+    assert cli.main(["unlock", str(path)]) == 0
+    assert capsys.readouterr().out == f"{path} is free\n"

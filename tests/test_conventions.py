@@ -1,16 +1,20 @@
 """Public bug reports of neighbouring projects, as their users would meet them here.
 
-Numbers are those of the project's list of reports. Cases about journals, resumed runs and
-workers that ask while others run (5, 7, 19, 20, 21) have no place yet.
+Numbers are those of the project's list of reports. Case 5, workers that ask while others
+run, has no place yet.
 """
 
 import copy
 import gc
+import json
 import math
 import os
 import re
 import resource
+import shutil
+import sqlite3
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -19,12 +23,14 @@ import pytest
 import torch
 
 import tcsaea_torch as tc
+from tcsaea_torch import cli
 from tcsaea_torch.errors import InvalidInputError, ObjectiveError
 from tcsaea_torch.events import Asked
 from tcsaea_torch.evolution import Draws, RVEAConfig, rvea, simplex_lattice
 from tcsaea_torch.models import FitConfig, fit_kriging
 from tcsaea_torch.models.optimise import BFGSOptions
 from tcsaea_torch.strategies import steps
+from tcsaea_torch.study import Study
 from tcsaea_torch.transfer.instance_selection import half_width, is_believed
 
 NAN, INF = math.nan, math.inf
@@ -413,6 +419,120 @@ def test_a_model_can_be_copied_after_a_prediction_with_gradients():
     expected.sum().backward()
     copied = copy.deepcopy(gp)
     assert torch.equal(copied.posterior(Z).mean, expected)
+
+
+# ---------------------------------------------------------------- durable runs
+
+
+def test_07_the_seed_survives_and_the_next_ask_is_no_repeat(tmp_path):
+    def asks(optimizer, n):
+        found = []
+        for _ in range(n):
+            evaluations = optimizer.ask()
+            found.append(np.stack([e.x for e in evaluations]))
+            tell_all(optimizer, evaluations)
+        return found
+
+    whole = asks(opt(n_slow=20, seed=42), 4)
+    with opt(n_slow=20, seed=42, journal=tmp_path / "study.db") as optimizer:
+        before = asks(optimizer, 3)
+    with tc.Optimizer.resume(tmp_path / "study.db", toy()) as resumed:
+        assert resumed.seed == 42
+        (after,) = asks(resumed, 1)
+    for a, b in zip([*before, after], whole, strict=True):
+        assert np.array_equal(a, b)
+    assert len(np.unique(np.concatenate(whole[::3]), axis=0)) == len(
+        np.unique(whole[0], axis=0)
+    ) + len(np.unique(after, axis=0))
+
+
+def test_19_killed_while_writing(tmp_path):
+    """A half-written transaction, as a kill leaves it, is undone. More: `tests.crashes`."""
+    path = tmp_path / "study.db"
+    optimizer = opt(journal=path)
+    evaluations = optimizer.ask()
+    tell_all(optimizer, evaluations[:3])
+    writer = sqlite3.connect(path, isolation_level=None)
+    writer.execute("PRAGMA cache_size=1")  # it writes to the file before it commits
+    writer.execute("BEGIN")
+    writer.execute("UPDATE head SET n_events=99")
+    writer.execute("CREATE TABLE half (content BLOB)")
+    for _ in range(50):
+        writer.execute("INSERT INTO half VALUES (zeroblob(5000))")
+    for name in ("study.db", "study.db-journal"):  # what is on the disk at this moment
+        assert (tmp_path / name).stat().st_size > 0
+        shutil.copy(tmp_path / name, tmp_path / f"killed-{name.removeprefix('study')}")
+    writer.close()
+    (tmp_path / "killed-.db").rename(tmp_path / "killed.db")
+    (tmp_path / "killed-.db-journal").rename(tmp_path / "killed.db-journal")
+    optimizer.close()
+    assert (tmp_path / "killed.db").stat().st_size > path.stat().st_size
+    study = Study.read(tmp_path / "killed.db", thoroughly=True)
+    assert [type(e).__name__ for e in study.events] == ["Asked", "Told", "Told", "Told"]
+    assert not (tmp_path / "killed.db-journal").exists()
+
+
+def test_20_pending_failed_and_not_measured_stay_apart(tmp_path):
+    path, X = tmp_path / "study.db", points(2)
+    with opt(journal=path) as optimizer:
+        optimizer.attach(X, fast=[NAN, -0.0], slow=[5e-324, None])
+        evaluations = optimizer.ask()
+        optimizer.tell(evaluations[0].id, 1.7976931348623157e308)
+        with pytest.raises(InvalidInputError, match="report a failed evaluation by fail"):
+            optimizer.tell(evaluations[1].id, INF)
+        optimizer.fail(evaluations[1].id, "inf")
+        before = optimizer.result()
+    with tc.Optimizer.resume(path, toy()) as resumed:
+        after = resumed.result()
+        assert [repr(r) for r in after.history] == [repr(r) for r in before.history]
+        assert [r.status for r in after.history[:3]] == ["done", "failed", "pending"]
+        assert [e.id for e in resumed.pending] == [e.id for e in evaluations[2:]]
+        assert after.all_Y.numpy().tobytes() == before.all_Y.numpy().tobytes()
+        assert after.all_Y[0].tolist()[1] == 5e-324
+        assert math.copysign(1, after.all_Y[1, 0]) == -1
+
+    def refuse(name):
+        raise AssertionError(f"{name} is no JSON")
+
+    assert cli.main(["export", str(path), "--json", str(tmp_path / "study.json")]) == 0
+    content = json.loads((tmp_path / "study.json").read_text(), parse_constant=refuse)
+    assert [e["status"] for e in content["evaluations"][:3]] == ["done", "failed", "pending"]
+    assert [e["value"] for e in content["evaluations"][:3]] == [1.7976931348623157e308, None, None]
+
+
+def test_21_a_study_of_another_device_is_loaded_here(tmp_path, device):
+    """Nothing is unpickled; the fitted models are the same to the last bit."""
+    path = tmp_path / "study.db"
+    with opt(n_slow=16, device=device, journal=path) as optimizer:
+        while "theta_slow" not in optimizer._state.strategy_state:  # until models are fitted
+            tell_all(optimizer, optimizer.ask())
+        state = optimizer._state.strategy_state
+    for place in ("cpu", device):
+        with tc.Optimizer.resume(path, toy(), device=place) as resumed:
+            loaded = resumed._state.strategy_state
+            assert loaded.keys() == state.keys()
+            for key, value in state.items():
+                if isinstance(value, torch.Tensor):
+                    assert loaded[key].device.type == torch.device(place).type
+                    assert torch.equal(loaded[key].cpu(), value.cpu())
+                else:
+                    assert loaded[key] == value
+
+
+def test_a_run_with_workers_writes_its_journal(tmp_path):
+    """Also while evaluations are under way."""
+    path, sizes = tmp_path / "study.db", []
+
+    def callback(optimizer, event):
+        sizes.append(len(Study.read(path).events) == len(optimizer.events))
+
+    with ThreadPoolExecutor(3) as pool:
+        tc.minimize(
+            toy(), n_slow=8, n_init=6, strategy=quick(), progress=False, executor=pool,
+            journal=path, callbacks=[callback],
+        )  # fmt: skip
+    assert len(sizes) >= 16
+    assert all(sizes)
 
 
 # ---------------------------------------------------------------- search

@@ -539,7 +539,7 @@ def test_bad_attached_data_changes_nothing(arguments, message):
     optimizer = make()
     with refuses(InvalidInputError, message):
         optimizer.attach(**arguments)
-    assert optimizer.events == ()
+    assert len(optimizer.events) == 0
     assert len(optimizer.archive) == 0
 
 

@@ -5,7 +5,7 @@ import pandas as pd
 import torch
 
 import tcsaea_torch as tc
-from tcsaea_torch.errors import ProtocolError
+from tcsaea_torch.errors import JournalError, ProtocolError
 from tcsaea_torch.plotting import plot_front, save_front
 from tests.contracts.bad_input import (
     INF,
@@ -36,6 +36,15 @@ def slow(x):
 
 def problem(**changes):
     return tc.Problem(**{"fast": fast, "slow": slow, "bounds": BOUNDS, "tau": 2, **changes})
+
+
+PATHS = [
+    ("number", 3, "a path"),
+    ("none", None, "a path"),
+    ("bool", True, "a path"),
+    ("list", ["a.csv"], "a path"),
+    ("bytes", b"a.csv", "a path"),
+]
 
 
 # ---------------------------------------------------------------- Problem
@@ -185,6 +194,46 @@ bad("minimize", "callbacks", [
     ("nones", [None], "callable", "None"),
 ])  # fmt: skip
 bad("minimize", "progress", booleans())
+bad(BOTH, "journal", [row for row in PATHS if row[0] != "none"])
+bad(BOTH, "journal", [
+    ("folder", ".", "must be the path of a file", "'.'"),
+    ("no-such-folder", "no/such/study.db", "unable to open", "no/such/study.db"),
+], error=JournalError)  # fmt: skip
+
+
+def studied():
+    """Return arguments for a study that lies in this folder."""
+    with tc.Optimizer(problem(), **RUN, journal="study.db") as made:  # pyright: ignore
+        made.ask()
+    return {"path": "study.db", "problem": problem()}
+
+
+def resume(**arguments):
+    """Resume, and leave the study free."""
+    tc.Optimizer.resume(**arguments).close()
+
+
+callee("Optimizer.resume", tc.Optimizer.resume, studied, prepare=lambda: resume)
+bad("Optimizer.resume", "path", PATHS)
+bad(
+    "Optimizer.resume", "path", [("nothing-there", "other.db", "there is no study", "other.db")],
+    named="at", error=JournalError,
+)  # fmt: skip
+bad("Optimizer.resume", "problem", objects("a Problem"))
+bad("Optimizer.resume", "problem", [
+    ("another-tau", problem(tau=3), "its tau is 2.0", "not 3.0"),
+    ("other-names", problem(names=("a", "b", "c")), "its names is ('x0', 'x1', 'x2')", "'b'"),
+], error=JournalError)  # fmt: skip
+bad("Optimizer.resume", "on_pending", choices(("wait", "rerun", "fail"), "rerum", "rerun"))
+bad("Optimizer.resume", "strategy", [
+    ("misspelt", "randon", "did you mean 'random'?"),
+    ("class", tc.TCSAEA, "a configured strategy such as TCSAEA()", "TCSAEA"),
+    ("number", 3, "a configured strategy such as TCSAEA()"),
+])  # fmt: skip
+bad("Optimizer.resume", "strategy", [
+    ("another", "tc-saea", "the study has another strategy: RandomSearch", "TCSAEA"),
+], error=JournalError)  # fmt: skip
+bad("Optimizer.resume", "device", devices())
 
 
 def optimizer():
@@ -210,6 +259,7 @@ callee(
     lambda: {"X": X2, "fast": [1.0, 2.0], "slow": [NAN, 3.0]},
     prepare=lambda: optimizer().attach,
 )  # fmt: skip
+callee("Optimizer.close", tc.Optimizer.close, dict, prepare=lambda: optimizer().close)
 callee("Optimizer.result", tc.Optimizer.result, dict, prepare=lambda: optimizer().result)
 
 WITH_ID = "Optimizer.tell Optimizer.fail Optimizer.record"
@@ -316,13 +366,6 @@ def axes():
     return Figure().add_subplot()
 
 
-PATHS = [
-    ("number", 3, "a path"),
-    ("none", None, "a path"),
-    ("bool", True, "a path"),
-    ("list", ["a.csv"], "a path"),
-    ("bytes", b"a.csv", "a path"),
-]
 bad("Result.write_csv save_front", "path", PATHS)
 bad("save_front", "path", [("ending", "front.xyz", "one of", "'.xyz'")])
 bad("Result.plot plot_front", "ax", objects("matplotlib axes", optional=True))

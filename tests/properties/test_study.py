@@ -1,0 +1,196 @@
+"""Whatever happens to a study in whatever order, crashes too: the journal is the run.
+
+The machine draws what a user, workers and fate do. Its model is a plain dict of what was
+asked and answered.
+"""
+
+import shutil
+import sqlite3
+import tempfile
+import warnings
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from tcsaea_torch import Optimizer, Problem, codec, journal
+from tcsaea_torch.errors import ProtocolError
+from tcsaea_torch.events import RunState, fold
+from tcsaea_torch.owner import Owner
+from tcsaea_torch.study import Study, replay
+from tests.crashes import is_same
+from tests.properties.test_events import POOL, VALUES, Steps, check_laws, snapshot
+from tests.properties.test_events import is_same as is_same_state
+
+BUDGET: dict[str, Any] = {"n_slow": 9, "n_init": 2}
+
+
+def problem():
+    return Problem(
+        fast=abs, slow=abs, bounds=[[0.0, -3.0], [1.0, 3.0]], tau=1.5,
+        directions=("minimize", "maximize"),
+    )  # fmt: skip
+
+
+class Runs(RuleBasedStateMachine):
+    """A run with a journal, and what is known of it from outside."""
+
+    @initialize()
+    def begin(self):
+        self.folder = Path(tempfile.mkdtemp(prefix="study"))
+        self.path = self.folder / "study.db"
+        self.optimizer = Optimizer(problem(), **BUDGET, strategy=Steps(), journal=self.path)
+        self.asked: dict[int, tuple] = {}
+        self.answers: dict[int, object] = {}
+        self.live = {0: snapshot(self.optimizer._state)}
+
+    def teardown(self):
+        if hasattr(self, "optimizer"):
+            self.check_whole()
+            self.optimizer.close()
+            shutil.rmtree(self.folder)
+
+    # -------------------------------------------------------------- what may happen
+
+    @rule()
+    def ask(self):
+        for e in self.optimizer.ask():
+            what = (e.point_id, e.objective, tuple(e.x.tolist()))
+            assert e.id not in self.answers
+            assert self.asked.setdefault(e.id, what) == what  # the same, if after a crash
+
+    @precondition(lambda self: self.open)
+    @rule(k=st.integers(0, 99), value=st.sampled_from([*VALUES, 0.1, -1e300]))
+    def tell(self, k, value):
+        id = self.open[k % len(self.open)]
+        self.optimizer.tell(id, value)
+        self.answers[id] = value
+        self.optimizer.tell(id, value)  # twice is once
+
+    @precondition(lambda self: self.open)
+    @rule(k=st.integers(0, 99), retry=st.booleans())
+    def fail(self, k, retry):
+        id = self.open[k % len(self.open)]
+        self.optimizer.fail(id, f"reason {k}", retry=retry)
+        self.answers[id] = f"reason {k}"
+
+    @precondition(lambda self: self.failed)
+    @rule(k=st.integers(0, 99), value=st.sampled_from(VALUES))
+    def tell_late(self, k, value):
+        id = self.failed[k % len(self.failed)]
+        try:
+            self.optimizer.tell(id, value)
+        except ProtocolError as error:
+            assert "is known from a retry" in str(error)  # noqa: PT017
+        else:
+            self.answers[id] = value
+
+    @rule(k=st.integers(0, 99), value=st.sampled_from(VALUES))
+    def attach(self, k, value):
+        known = torch.cat([POOL, self.optimizer._state.X_user])
+        fast, slow = [([value], None), ([value], [0.5]), (None, [value])][k % 3]
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*outside the bounds")
+            self.optimizer.attach(known[k % len(known)].unsqueeze(0), fast=fast, slow=slow)
+
+    @rule(on_pending=st.sampled_from(["wait", "rerun", "fail"]))
+    def crash(self, on_pending):
+        """Go on with a copy of the file, whose owner has ended."""
+        copy = Path(shutil.copy(self.path, self.folder / "copy.db"))
+        self.optimizer.close()
+        copy.rename(self.path)
+        disown(self.path)
+        before = snapshot(self.optimizer._state)
+        self.optimizer = Optimizer.resume(
+            self.path, problem(), on_pending=on_pending, strategy=Steps()
+        )
+        if on_pending == "fail":
+            for record in self.optimizer.result().history:
+                if record.status == "failed":
+                    self.answers.setdefault(record.id, record.reason)
+        else:
+            assert is_same_state(snapshot(self.optimizer._state), before)
+
+    # -------------------------------------------------------------- what must hold
+
+    @property
+    def open(self):
+        """Ids that were handed out and have no answer."""
+        return [id for id in self.asked if id not in self.answers]
+
+    @property
+    def failed(self):
+        return [id for id, answer in self.answers.items() if isinstance(answer, str)]
+
+    @invariant()
+    def nothing_is_lost(self):
+        if not hasattr(self, "optimizer"):
+            return
+        state = self.optimizer._state
+        self.live[len(self.optimizer.events)] = snapshot(state)
+        assert [r.id for r in state.records] == list(range(len(state.records)))
+        for id, answer in self.answers.items():
+            record = state.records[id]
+            assert (record.reason if isinstance(answer, str) else record.value) == answer
+        pending = {r.id for r in state.records if r.status == "pending"}
+        assert pending == {r.id for r in state.records} - self.answers.keys() - withdrawn(state)
+        for column, total in enumerate(state.total):
+            counted = [r for r in state.records if r.objective.column == column]
+            assert state.used[column] == len(counted) - len(
+                withdrawn(state) & {r.id for r in counted}
+            )
+            assert state.used[column] <= total
+
+    def check_whole(self):
+        """Check the file against the run, from every prefix."""
+        optimizer = self.optimizer
+        check_laws(optimizer, optimizer._state)
+        events = Study.read(self.path, thoroughly=True).events
+        assert is_same(events, list(optimizer.events))
+        for n, expected in self.live.items():
+            assert is_same_state(snapshot(replay(first(optimizer), events[:n])), expected)
+        # From any place on, too.
+        n = len(events) // 2
+        state = fold(replay(first(optimizer), events[:n]), events[n:])
+        assert is_same_state(snapshot(state), snapshot(optimizer._state))
+
+
+def withdrawn(state):
+    return {r.id for r in state.records if r.status == "withdrawn"}
+
+
+def first(optimizer):
+    """Return the state before the first event."""
+    n_fast, n_slow = optimizer.n_total
+    return RunState(problem(), n_fast=n_fast, n_slow=n_slow, strategy_state={"step": 0})
+
+
+def disown(path):
+    """Make a file's owner a process that has ended."""
+    ended = replace(Owner.this_process(), started="1")
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE head SET owner=?", (codec.dumps(ended.content()),))
+
+
+@pytest.mark.parametrize("n_runs", [45, pytest.param(450, marks=pytest.mark.slow)])
+def test_a_study_survives_any_order_of_events(n_runs, monkeypatch):
+    """Runs of up to fifty steps, more than 2,000 together; nobody pulls the plug."""
+    monkeypatch.setattr(journal, "SYNCHRONOUS", "OFF")
+    checks = settings(
+        max_examples=n_runs, stateful_step_count=50, deadline=None, derandomize=True,
+        suppress_health_check=[HealthCheck.too_slow],
+    )  # fmt: skip
+    run_state_machine_as_test(Runs, settings=checks)
