@@ -1,5 +1,7 @@
 """The table of bad input for problems, optimizers, `minimize` and results."""
 
+from concurrent.futures import ProcessPoolExecutor
+
 import numpy as np
 import pandas as pd
 import torch
@@ -174,8 +176,24 @@ bad(BOTH, "initial_data", [
     ("nan-in-x", {"X": [[0.5, NAN, 0.5]]}, "finite", "nan in row 0, column 1"),
 ], named="X")  # fmt: skip
 submit = "a concurrent.futures.Executor"
-bad("minimize", "executor", objects(submit, optional=True))
+POOL = ProcessPoolExecutor(1)  # no process begins before a call is submitted
+bad("minimize", "executor", [
+    ("text", "threads", submit), ("number", 3, submit),
+    ("misspelt", {"slo": None}, "did you mean 'slow'?", "'slo'"),
+    ("unknown-key", {1: None}, "one of fast, slow", "1"),
+    ("text-inside", {"slow": "threads"}, submit, "'threads'"),
+])  # fmt: skip
 bad("minimize", "executor", [("class", type("Pool", (), {"submit": print}), submit, "Pool")])
+bad(
+    "minimize", "executor", [("not-picklable", POOL, "picklable to run in a process", "lambda")],
+    named="slow", problem=problem(slow=lambda x: 1.0),
+)  # fmt: skip
+bad("minimize", "timeout_s", reals(0, exclusive=True, optional=True))
+bad("minimize", "timeout_s", [
+    ("misspelt", {"slo": 3.0}, "did you mean 'slow'?", "'slo'"),
+    ("text-inside", {"slow": "3"}, "a finite real number > 0", "'3'"),
+    ("zero-inside", {"slow": 1.0, "fast": 0}, "a finite real number > 0", "0"),
+])  # fmt: skip
 bad("minimize", "callbacks", [
     ("none", None, "a sequence of functions"),
     ("function", print, "a sequence of functions", "print"),
