@@ -7,14 +7,20 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from tcsaea_torch.errors import InvalidInputError
-from tcsaea_torch.executors import OwnThread, make_lanes
+from tcsaea_torch.executors import OwnThread, Pools, make_lanes
 from tcsaea_torch.types import Objective
 
 PATIENCE = 20.0
 
 
+def pools(executor):
+    lanes = make_lanes(executor)
+    assert isinstance(lanes, Pools)
+    return lanes
+
+
 def test_by_default_the_lanes_are_different_threads():
-    with make_lanes(None) as lanes:
+    with pools(None) as lanes:
         name = lambda: threading.current_thread().name  # noqa: E731
         names = [lanes.of(objective).submit(name).result(PATIENCE) for objective in Objective]
     assert names[0].startswith("fast")
@@ -23,7 +29,7 @@ def test_by_default_the_lanes_are_different_threads():
 
 def test_the_fast_lane_goes_on_while_the_slow_one_is_busy():
     release = threading.Event()
-    with make_lanes(None) as lanes:
+    with pools(None) as lanes:
         slow = lanes.of(Objective.SLOW).submit(release.wait, PATIENCE)
         fast = [lanes.of(Objective.FAST).submit(int, k) for k in range(5)]
         assert [future.result(PATIENCE) for future in fast] == list(range(5))
@@ -42,7 +48,7 @@ def test_calls_in_one_lane_come_one_after_another(objective):
         seen.append(list(running))
         running.remove(k)
 
-    with make_lanes(None) as lanes:
+    with pools(None) as lanes:
         for future in [lanes.of(objective).submit(call, k) for k in range(10)]:
             future.result(PATIENCE)
     assert seen == [[k] for k in range(10)]
@@ -56,7 +62,7 @@ def test_leaving_drops_what_waits_and_does_not_wait_for_what_runs():
         release.wait(PATIENCE)
         return "done"
 
-    with make_lanes(None) as lanes:
+    with pools(None) as lanes:
         running = lanes.of(Objective.SLOW).submit(call)
         waiting = lanes.of(Objective.SLOW).submit(call)
         assert started.wait(PATIENCE)
@@ -71,7 +77,7 @@ def test_leaving_drops_what_waits_and_does_not_wait_for_what_runs():
 
 def test_the_users_executor_serves_both_lanes_and_stays_open():
     with ThreadPoolExecutor(1) as pool:
-        with make_lanes(pool) as lanes:
+        with pools(pool) as lanes:
             assert lanes.of(Objective.FAST) is lanes.of(Objective.SLOW) is pool
         assert pool.submit(int, 3).result(PATIENCE) == 3
 
@@ -85,7 +91,7 @@ def test_anything_with_submit_is_an_executor():
             return future
 
     executor = Minimal()
-    lanes = make_lanes(executor)
+    lanes = pools(executor)
     assert lanes.of(Objective.FAST) is lanes.of(Objective.SLOW) is executor
 
 
