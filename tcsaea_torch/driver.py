@@ -1,6 +1,7 @@
 """`minimize`: run a problem from start to end. It does no more than ask and tell."""
 
 import logging
+import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Future
@@ -276,7 +277,7 @@ class _Progress:
         self._n_fast_total = n_fast
         self._ended: set[int] = set()
         self._done = {Objective.FAST: 0, Objective.SLOW: 0}
-        self._hypervolume = ""
+        self._hypervolume, self._next_at = "", 0.0
         self._bar = tqdm(total=n_slow, desc="slow", disable=not enabled, unit="eval")
 
     def __enter__(self) -> "_Progress":
@@ -291,10 +292,14 @@ class _Progress:
         self._ended.add(event.id)
         objective = optimizer.record(event.id).objective
         self._done[objective] += 1
-        if not self._bar.disable and objective is Objective.SLOW:
+        now, is_last = time.perf_counter(), self._done[Objective.SLOW] == self._bar.total
+        is_due = objective is Objective.SLOW and (is_last or now >= self._next_at)
+        if is_due and not self._bar.disable:
             result = optimizer.result()
             if result.ref_point is not None:
                 self._hypervolume = f", hypervolume {result.hypervolume():.4g}"
+            # Of many points it takes long: a twentieth of the run's time at most.
+            self._next_at = now + 20 * (time.perf_counter() - now)
         fast = f"fast {self._done[Objective.FAST]}/{self._n_fast_total}"
         self._bar.set_postfix_str(fast + self._hypervolume, refresh=False)
         self._bar.update(int(objective is Objective.SLOW))
