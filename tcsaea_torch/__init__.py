@@ -8,6 +8,7 @@ from tcsaea_torch.problem import Problem
 from tcsaea_torch.result import Result
 from tcsaea_torch.strategies import TCSAEA, RandomSearch
 from tcsaea_torch.types import Objective
+from tcsaea_torch.virtual import VirtualExecutor
 
 __version__ = "0.1.0"
 
@@ -20,6 +21,7 @@ __all__ = [
     "RandomSearch",
     "Result",
     "Status",
+    "VirtualExecutor",
     "acquisition",
     "evolution",
     "kernels",

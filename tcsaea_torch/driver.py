@@ -2,17 +2,19 @@
 
 import logging
 import os
+import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, CancelledError, Future
+from contextlib import suppress
 from typing import Any
 
 import torch
 from tqdm.auto import tqdm
 
-from tcsaea_torch.errors import InvalidInputError, JournalError, ObjectiveError
+from tcsaea_torch.errors import InvalidInputError, JournalError, ObjectiveError, ProtocolError
 from tcsaea_torch.events import Attached, Event, Failed, Status, Told
-from tcsaea_torch.executors import Lanes
+from tcsaea_torch.executors import ExecutorPair, Lanes, Submits, make_lanes
 from tcsaea_torch.journal import Journal
 from tcsaea_torch.optimizer import Evaluation, Optimizer
 from tcsaea_torch.problem import Problem, call_objective
@@ -25,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 Callback = Callable[[Optimizer, Event], None]
 _ENDED = (Status.DONE, Status.FAILED)
-_Running = dict[Future[list[Any]], list[Evaluation]]
+_Calls = dict[Future[Any], list[Evaluation]]
 
 
 def minimize(
@@ -37,7 +39,8 @@ def minimize(
     seed: int = 0,
     device: Any = None,
     dtype: torch.dtype = torch.float64,
-    executor: Executor | None = None,
+    executor: Submits | Mapping[str, Submits | None] | ExecutorPair | None = None,
+    timeout_s: float | Mapping[str, float | None] | None = None,
     journal: str | os.PathLike[str] | None = None,
     initial_data: dict[str, Any] | None = None,
     callbacks: Sequence[Callback] = (),
@@ -46,9 +49,14 @@ def minimize(
     """Optimise a problem within its budget and return the front.
 
     Objectives are called in threads of their own, or in `executor`. An objective that
-    raises, or returns something other than one finite number, is recorded as a failure
-    with its reason; the run goes on. Ctrl-C, or an executor that
-    breaks, returns what there is.
+    raises, takes too long, or returns something other than one finite number, is recorded
+    as a failure with its reason; the run goes on. Ctrl-C, or an executor that breaks,
+    returns what there is.
+
+    What runs for more than `timeout_s` cannot be stopped. A thread of our own is left to it,
+    and another one goes on; it ends with the program. In the user's executor it keeps its
+    worker: have one to spare, or nothing else may ever start. If its value comes while the
+    run lasts, it counts all the same.
 
     Example:
         >>> problem = Problem(
@@ -70,8 +78,15 @@ def minimize(
         seed: Decides all random numbers.
         device: Where the surrogates are computed; None means the CPU.
         dtype: torch.float64 or torch.float32.
-        executor: Anything with `concurrent.futures.Executor.submit`; None means one
-            thread for each objective.
+        executor: Anything with `concurrent.futures.Executor.submit`, for both objectives
+            or as a dict such as `{"slow": pool}`; None, or a missing key, means a thread.
+            A process pool takes objectives that can be pickled. With a `VirtualExecutor`
+            evaluations only pretend to take time.
+        timeout_s: Seconds that an evaluation may run, for both objectives or as a dict such
+            as `{"slow": 3600}`; None, or a missing key, means for ever. They count from when
+            it begins, which workers on other machines tell through a directory for temporary
+            files in common with this one; without it there is no limit. A call of a
+            `vectorized` function has as long for all its points.
         journal: Path of a file that makes the run durable: everything is stored in it
             before it counts. If there is one already, its run goes on: after a crash, call
             the same script again. Evaluations that were under way are made again, with the
@@ -93,7 +108,9 @@ def minimize(
     """
     check_bool("progress", progress)
     callbacks = _check_callbacks(callbacks)
-    lanes = Lanes.make(executor)
+    lanes = make_lanes(executor, timeout_s)
+    for objective in Objective:
+        lanes.check_function(objective, problem.function_of(objective))
     settings = {
         "n_slow": n_slow, "n_init": n_init, "strategy": strategy, "seed": seed,
         "device": device, "dtype": dtype, "initial_data": initial_data,
@@ -102,15 +119,12 @@ def minimize(
         optimizer = _resumed(journal, problem, settings)
     else:
         optimizer = Optimizer(problem, journal=journal, **settings)
-    running: _Running = {}
     with optimizer, lanes, _Progress(optimizer, enabled=progress) as bar:
+        run = _Run(optimizer, lanes, (bar, *callbacks))
         try:
-            _run(optimizer, lanes, running, (bar, *callbacks))
+            run.to_end()
         except (KeyboardInterrupt, BrokenExecutor) as error:
-            for future, group in running.items():
-                # What has come in the meantime is kept; what runs still is not waited for.
-                if future.done() and not future.cancelled() and future.exception() is None:
-                    _settle(optimizer, group, future)
+            run.settle_all()
             is_users = isinstance(error, KeyboardInterrupt)
             return optimizer.result(
                 interrupted="the user" if is_users else f"a broken executor ({error})"
@@ -164,89 +178,138 @@ def _check_callbacks(callbacks: Any) -> tuple[Callback, ...]:
     return checked
 
 
-def _run(
-    optimizer: Optimizer, lanes: Lanes, running: _Running, callbacks: Sequence[Callback]
-) -> None:
-    """Ask, submit and tell until nothing is pending and nothing more is proposed.
+class _Run:
+    """What a run has under way: ask, submit and tell until nothing is left to do."""
 
-    `running` holds the calls that were submitted and not told yet, at any time.
-    """
-    problem = optimizer.problem
-    while True:
-        for objective, group in _grouped(problem, optimizer.ask()):
+    def __init__(self, optimizer: Optimizer, lanes: Lanes, callbacks: Sequence[Callback]) -> None:
+        self._optimizer, self._lanes, self._callbacks = optimizer, lanes, callbacks
+        # Calls that were submitted and have not ended; the late ones were given up.
+        self._running: _Calls = {}
+        self._late: _Calls = {}
+        # What the optimizer waited for when it had nothing to do, and its `n_used` then.
+        self._waits_for: frozenset[int] = frozenset()
+        self._n_used_then: tuple[int, int] | None = None
+        self._n_failed = dict.fromkeys(Objective, 0)
+        self._works: set[Objective] = set()
+
+    def to_end(self) -> None:
+        """Go on until nothing is pending and nothing more is proposed."""
+        while True:
+            # An optimizer that had nothing to do stays so until something comes that it waits
+            # for, or a call is to be repeated. To ask it more often would slow down long runs.
+            if not self._running or self._n_used_then != self._optimizer.n_used:
+                self._ask()
+            if not self._running:
+                return
+            ended, overdue = self._lanes.wait()
+            for future in ended:
+                self._note(self._settle(future))
+            for future, reason in overdue.items():
+                group = self._late[future] = self._running.pop(future)
+                n_before = len(self._optimizer.events)
+                self._fail(group, reason)
+                self._note(self._optimizer.events[n_before:])
+
+    def settle_all(self) -> None:
+        """Keep what has come by now; what runs still is not waited for."""
+        for future in [*self._running, *self._late]:
+            if future.done() and not future.cancelled() and future.exception() is None:
+                self._settle(future)
+
+    def _ask(self) -> None:
+        optimizer, problem = self._optimizer, self._optimizer.problem
+        evaluations = optimizer.ask()
+        self._waits_for = frozenset(optimizer.waits_for)
+        self._n_used_then = None if evaluations else optimizer.n_used
+        in_groups = problem.vectorized and self._lanes.takes_groups
+        for objective, group in _grouped(evaluations, in_groups=in_groups):
             X = torch.stack([torch.from_numpy(e.x) for e in group])
             X = X.to(optimizer.device) if problem.vectorized else X
-            future = lanes.of(objective).submit(
-                call_objective, problem.function_of(objective), X, vectorized=problem.vectorized
+            future = self._lanes.submit(
+                objective, group[0].id,
+                call_objective, problem.function_of(objective), X, vectorized=problem.vectorized,
+            )  # fmt: skip
+            self._running[future] = group
+
+    def _settle(self, future: Future[Any]) -> Sequence[Event]:
+        """Tell what a call returned, or that it failed, and return the events."""
+        n_before = len(self._optimizer.events)
+        error = CancelledError() if future.cancelled() else future.exception()
+        is_late = future in self._late
+        group = (self._late if is_late else self._running).pop(future)
+        if isinstance(error, BrokenExecutor) or not isinstance(error, Exception | None):
+            raise error  # no fault of the objective, or KeyboardInterrupt or SystemExit in it
+        if is_late:
+            self._tell_late(group, future, error)
+        elif error is not None:
+            self._fail(group, "".join(traceback.format_exception(error)).strip())
+        else:
+            for evaluation, value in zip(group, future.result(), strict=True):
+                try:
+                    self._optimizer.tell(evaluation.id, value)
+                except InvalidInputError as problem_with_value:
+                    self._fail([evaluation], str(problem_with_value).split("; report")[0])
+        return self._optimizer.events[n_before:]
+
+    def _tell_late(
+        self, group: list[Evaluation], future: Future[Any], error: Exception | None
+    ) -> None:
+        """Tell what came after its time was up: a value counts all the same."""
+        for evaluation, value in zip(group, [] if error else future.result(), strict=not error):
+            with suppress(InvalidInputError, ProtocolError):  # no value, or a retry has one
+                self._optimizer.tell(evaluation.id, value)
+                logger.info("%s evaluation %d came late", evaluation.objective, evaluation.id)
+
+    def _fail(self, group: list[Evaluation], reason: str) -> None:
+        for evaluation in group:
+            logger.warning(
+                "%s evaluation %d failed: %s",
+                evaluation.objective, evaluation.id, reason.splitlines()[-1],
+            )  # fmt: skip
+            self._optimizer.fail(evaluation.id, reason)
+
+    def _note(self, events: Sequence[Event]) -> None:
+        """Call the callbacks, and stop a run that cannot work."""
+        for event in events:
+            if isinstance(event, Told | Failed):
+                self._count(event)
+        for event in events:
+            for callback in self._callbacks:
+                callback(self._optimizer, event)
+        failed = [event for event in events if isinstance(event, Failed)]
+        if failed:
+            self._check_design(failed[-1])
+
+    def _count(self, event: Told | Failed) -> None:
+        objective = self._optimizer.record(event.id).objective
+        if event.id in self._waits_for:
+            self._n_used_then = None
+        if isinstance(event, Told):
+            self._works.add(objective)
+        else:
+            self._n_failed[objective] += 1
+
+    def _check_design(self, last: Failed) -> None:
+        """Stop a run in which an objective has never worked, once it had its design's chances."""
+        optimizer = self._optimizer
+        objective = optimizer.record(last.id).objective
+        n = self._n_failed[objective]
+        is_all = n >= optimizer.n_init and n == optimizer.n_used[objective.column]
+        if is_all and objective not in self._works:
+            raise ObjectiveError(
+                f"all {n} evaluations of the {objective} objective failed; "
+                f"the last one: {last.reason}"
             )
-            running[future] = group
-        if not running:
-            return
-        done, _ = wait(running, return_when=FIRST_COMPLETED)
-        for future in [f for f in running if f in done]:  # in the order of asking
-            events = _settle(optimizer, running.pop(future), future)
-            for event in events:
-                for callback in callbacks:
-                    callback(optimizer, event)
-            if any(isinstance(event, Failed) for event in events):
-                _check_design(optimizer)
 
 
 def _grouped(
-    problem: Problem, evaluations: list[Evaluation]
+    evaluations: list[Evaluation], *, in_groups: bool
 ) -> list[tuple[Objective, list[Evaluation]]]:
-    """Split evaluations into calls: one for each, or one for all if vectorised."""
-    if not problem.vectorized:
+    """Split evaluations into calls: one for each, or one for all of an objective."""
+    if not in_groups:
         return [(e.objective, [e]) for e in evaluations]
     groups = [(o, [e for e in evaluations if e.objective is o]) for o in Objective]
     return [(objective, group) for objective, group in groups if group]
-
-
-def _settle(
-    optimizer: Optimizer, group: list[Evaluation], future: Future[list[Any]]
-) -> list[Event]:
-    """Tell what a call returned, or that it failed, and return the events."""
-    error = future.exception()
-    if error is not None and (
-        isinstance(error, BrokenExecutor) or not isinstance(error, Exception)
-    ):
-        raise error  # no fault of the objective, or KeyboardInterrupt or SystemExit in it
-    if error is not None:
-        reason = "".join(traceback.format_exception(error)).strip()
-        values: list[Any] = [None] * len(group)
-    else:
-        reason, values = "", future.result()
-    n_before = len(optimizer.events)
-    for evaluation, value in zip(group, values, strict=True):
-        if error is not None:
-            _fail(optimizer, evaluation, reason)
-            continue
-        try:
-            optimizer.tell(evaluation.id, value)
-        except InvalidInputError as problem_with_value:
-            _fail(optimizer, evaluation, str(problem_with_value).split("; report")[0])
-    return list(optimizer.events[n_before:])
-
-
-def _fail(optimizer: Optimizer, evaluation: Evaluation, reason: str) -> None:
-    logger.warning(
-        "%s evaluation %d failed: %s",
-        evaluation.objective, evaluation.id, reason.splitlines()[-1],
-    )  # fmt: skip
-    optimizer.fail(evaluation.id, reason)
-
-
-def _check_design(optimizer: Optimizer) -> None:
-    """Stop a run in which an objective has never worked, once it had its design's chances."""
-    history = optimizer.result().history
-    for objective in Objective:
-        records = [r for r in history if r.objective is objective]
-        failed = [r for r in records if r.status is Status.FAILED]
-        if len(failed) >= optimizer.n_init and len(failed) == len(records):
-            raise ObjectiveError(
-                f"all {len(failed)} evaluations of the {objective} objective failed; "
-                f"the last one: {failed[-1].reason}"
-            )
 
 
 class _Progress:
@@ -256,9 +319,10 @@ class _Progress:
         n_fast, n_slow = optimizer.n_total
         self._n_fast_total = n_fast
         # A run that is resumed has ended some already.
-        ended = [r.objective for r in optimizer.result().history if r.status in _ENDED]
-        self._done = {objective: ended.count(objective) for objective in Objective}
-        self._hypervolume = ""
+        ended = [r for r in optimizer.result().history if r.status in _ENDED]
+        self._ended = {record.id for record in ended}
+        self._done = {o: sum(r.objective is o for r in ended) for o in Objective}
+        self._hypervolume, self._next_at = "", 0.0
         self._bar = tqdm(
             total=n_slow, initial=self._done[Objective.SLOW], desc="slow",
             disable=not enabled, unit="eval",
@@ -271,14 +335,19 @@ class _Progress:
         self._bar.close()
 
     def __call__(self, optimizer: Optimizer, event: Event) -> None:
-        if not isinstance(event, Told | Failed):
-            return
+        if not isinstance(event, Told | Failed) or event.id in self._ended:
+            return  # a late value was counted when its time was up
+        self._ended.add(event.id)
         objective = optimizer.record(event.id).objective
         self._done[objective] += 1
-        if not self._bar.disable and objective is Objective.SLOW:
+        now, is_last = time.perf_counter(), self._done[Objective.SLOW] == self._bar.total
+        is_due = objective is Objective.SLOW and (is_last or now >= self._next_at)
+        if is_due and not self._bar.disable:
             result = optimizer.result()
             if result.ref_point is not None:
                 self._hypervolume = f", hypervolume {result.hypervolume():.4g}"
+            # Of many points it takes long: a twentieth of the run's time at most.
+            self._next_at = now + 20 * (time.perf_counter() - now)
         fast = f"fast {self._done[Objective.FAST]}/{self._n_fast_total}"
         self._bar.set_postfix_str(fast + self._hypervolume, refresh=False)
         self._bar.update(int(objective is Objective.SLOW))

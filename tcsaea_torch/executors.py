@@ -1,49 +1,270 @@
-"""Where objectives run: one lane for the fast objective and one for the slow one."""
+"""Where objectives run: one lane for the fast objective and one for the slow one.
 
-from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
+A lane is an executor and a time limit. `Lanes` is what `minimize` needs of both: to submit
+a call, and to wait until one has ended or runs for too long. `Pools` are lanes of real
+executors; `tcsaea_torch.virtual` has lanes that only pretend to take time.
+"""
+
+import heapq
+import itertools
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from contextlib import suppress
+from functools import partial
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from tempfile import TemporaryDirectory
 from types import TracebackType
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.types import Objective
-from tcsaea_torch.validation import describe
+from tcsaea_torch.validation import check_choice, check_real, describe
+
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Lanes:
-    """An executor for each objective; use it in a `with` block.
+@runtime_checkable
+class Submits(Protocol):
+    """Anything like a `concurrent.futures.Executor`."""
 
-    By default each objective has a thread of its own, so that the fast one goes on
-    while the slow one runs, and neither is ever called twice at a time. Executors that
-    the user passed in are left open.
+    def submit(self, fn: Callable[..., Any], /, *arguments: Any, **options: Any) -> Any:
+        """Call `fn(*arguments, **options)` some time, and return a future at once."""
+        ...
+
+
+class Lanes(ABC):
+    """Two lanes of one run; use them in a `with` block."""
+
+    takes_groups = True
+    """Whether one call may evaluate several points."""
+
+    @abstractmethod
+    def check_function(self, objective: Objective, function: Callable[..., Any]) -> None:
+        """Refuse a function that cannot run in its lane."""
+
+    @abstractmethod
+    def submit(
+        self,
+        objective: Objective,
+        id: int,
+        function: Callable[..., Any],
+        /,
+        *arguments: Any,
+        **options: Any,
+    ) -> Future[Any]:
+        """Put a call into a lane.
+
+        Args:
+            objective: Which lane.
+            id: The (first) evaluation's id, for reports.
+            function: What to call.
+            *arguments: Its arguments.
+            **options: Its arguments by name.
+        """
+
+    @abstractmethod
+    def wait(self) -> tuple[list[Future[Any]], dict[Future[Any], str]]:
+        """Wait until a call has ended or is overdue.
+
+        Returns:
+            Calls that have ended, in the order of submission, and calls whose time was up
+            before that, with the reason. One that was overdue may still end later.
+        """
+
+    @abstractmethod
+    def __enter__(self) -> "Lanes":
+        """Return the lanes themselves."""
+
+    @abstractmethod
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Drop what has not started, and do not wait for what runs."""
+
+
+Limits = Mapping[Objective, float | None]
+
+
+class ExecutorPair(ABC):
+    """An executor that brings both lanes, such as `VirtualExecutor`."""
+
+    @abstractmethod
+    def lanes(self, limits: Limits) -> Lanes:
+        """Make the lanes of a run, with the time limits of their calls."""
+
+
+def for_each_objective(
+    name: str, value: Any, check: Callable[[str, Any], T], default: T
+) -> dict[Objective, T]:
+    """Return a checked value for each objective, from one for both or a dict of fast and slow.
+
+    Args:
+        name: Name of the argument, for messages.
+        value: One value for both, or a dict; an objective that it lacks has the default.
+        check: `check(name, value)` returns a value in the form to be used.
+        default: For an objective that a dict lacks.
+
+    Raises:
+        InvalidInputError: If a dict has other keys, or a value is wrong.
+    """
+    if not isinstance(value, Mapping):
+        return dict.fromkeys(Objective, check(name, value))
+    for key in value:
+        check_choice(f"{name}'s keys", key, tuple(map(str, Objective)))
+    return {o: check(f"{name}[{str(o)!r}]", value[o]) if o in value else default for o in Objective}
+
+
+def make_lanes(executor: Any, timeout_s: Any = None) -> Lanes:
+    """Make the lanes of a run.
+
+    Args:
+        executor: An executor for both objectives, a dict of fast and slow ones, or an
+            `ExecutorPair`; None makes a thread for each.
+        timeout_s: How long a call may run, for both or as a dict; None: for ever.
+
+    Raises:
+        InvalidInputError: If an argument is none of these.
+    """
+    limits = for_each_objective("timeout_s", timeout_s, _check_limit, None)
+    if isinstance(executor, ExecutorPair):
+        return executor.lanes(limits)
+    return Pools(for_each_objective("executor", executor, _check_executor, None), limits)
+
+
+def _check_limit(name: str, value: Any) -> float | None:
+    return None if value is None else check_real(name, value, minimum=0.0, exclusive=True)
+
+
+def _check_executor(name: str, value: Any) -> Submits | None:
+    if value is None or (isinstance(value, Submits) and not isinstance(value, type)):
+        return value
+    raise InvalidInputError(
+        f"{name} must be a concurrent.futures.Executor, or a dict of fast and slow ones, "
+        f"got {describe(value)}"
+    )
+
+
+class Pools(Lanes):
+    """Lanes of real executors and a real clock.
+
+    By default each objective has a thread of its own, so that the fast one goes on while
+    the slow one runs, and neither is called twice at a time. Executors that the user passed
+    in are left open.
+
+    A limit counts from when a call begins to run. A call that is overdue cannot be stopped.
+    A thread of our own is left to it, and another one goes on; in a user's executor the call
+    keeps its worker.
+
+    Args:
+        executors: An executor for each objective; None makes a thread.
+        limits: Seconds that a call may run, for each objective; None: for ever.
     """
 
-    fast: Executor
-    slow: Executor
-    owned: tuple[Executor, ...] = ()
+    def __init__(self, executors: Mapping[Objective, Submits | None], limits: Limits) -> None:
+        self._executors = {o: OwnThread(str(o)) if e is None else e for o, e in executors.items()}
+        self._limits = limits
+        self._counter = itertools.count()
+        self._place: dict[Future[Any], int] = {}  # calls that have not ended
+        self._ended: SimpleQueue[Future[Any]] = SimpleQueue()
+        # When to look next after a call: (time, place, its objective, its start, its future).
+        self._watch: list[tuple[float, int, Objective, _Timed, Future[Any]]] = []
+        # Workers in other processes leave a mark here when they begin with a call.
+        self._marks: TemporaryDirectory[str] | None = None
 
-    @classmethod
-    def make(cls, executor: Executor | None) -> "Lanes":
-        """Use the given executor for both objectives; None makes two threads.
-
-        Raises:
-            InvalidInputError: If it has no `submit`.
-        """
-        if executor is None:
-            fast = ThreadPoolExecutor(1, thread_name_prefix="fast")
-            slow = ThreadPoolExecutor(1, thread_name_prefix="slow")
-            return cls(fast=fast, slow=slow, owned=(fast, slow))
-        if isinstance(executor, type) or not callable(getattr(executor, "submit", None)):
-            raise InvalidInputError(
-                f"executor must be a concurrent.futures.Executor, got {describe(executor)}"
-            )
-        return cls(fast=executor, slow=executor)
-
-    def of(self, objective: Objective) -> Executor:
+    def of(self, objective: Objective) -> Submits:
         """Return the executor of an objective."""
-        return self.fast if objective is Objective.FAST else self.slow
+        return self._executors[objective]
 
-    def __enter__(self) -> "Lanes":
+    def check_function(self, objective: Objective, function: Callable[..., Any]) -> None:
+        """Refuse a function that cannot be sent to another process, where it would have to."""
+        if isinstance(self.of(objective), ProcessPoolExecutor):
+            try:
+                ForkingPickler.dumps(function)
+            except Exception as error:  # whatever pickling raises
+                raise InvalidInputError(
+                    f"{objective} must be picklable to run in a process pool, such as a function "
+                    f"at the top level of a module, got {describe(function)}: {error}"
+                ) from error
+
+    def submit(
+        self,
+        objective: Objective,
+        id: int,
+        function: Callable[..., Any],
+        /,
+        *arguments: Any,
+        **options: Any,
+    ) -> Future[Any]:
+        """Put a call into a lane; see `Lanes`."""
+        place, limit = next(self._counter), self._limits[objective]
+        if limit is not None:
+            function = _Timed(function, self._mark(objective, place))
+        future = self.of(objective).submit(function, *arguments, **options)
+        if not callable(getattr(future, "add_done_callback", None)):
+            raise InvalidInputError(
+                f"executor must return a concurrent.futures.Future from submit, "
+                f"got {describe(future)}"
+            )
+        self._place[future] = place
+        future.add_done_callback(self._ended.put)
+        if isinstance(function, _Timed) and limit is not None:
+            heapq.heappush(self._watch, (time.time() + limit, place, objective, function, future))
+        return future
+
+    def wait(self) -> tuple[list[Future[Any]], dict[Future[Any], str]]:
+        """Wait until a call has ended or is overdue; see `Lanes`."""
+        while True:
+            pause = None
+            if self._watch:
+                pause = min(max(0.0, self._watch[0][0] - time.time()), threading.TIMEOUT_MAX)
+            ended = self._take_ended(pause)
+            overdue = self._take_overdue()
+            if ended or overdue:
+                return ended, overdue
+
+    def _take_ended(self, pause: float | None) -> list[Future[Any]]:
+        ended = []
+        with suppress(Empty):
+            ended.append(self._ended.get(timeout=pause))
+            while True:
+                ended.append(self._ended.get_nowait())
+        return sorted(ended, key=self._place.pop)
+
+    def _take_overdue(self) -> dict[Future[Any], str]:
+        now, overdue = time.time(), {}
+        while self._watch and self._watch[0][0] <= now:
+            _, place, objective, timed, future = heapq.heappop(self._watch)
+            limit = self._limits[objective]
+            assert limit is not None
+            if future.done():
+                continue
+            started = timed.started_at()
+            due = now + limit if started is None else started + limit
+            if due > now:
+                heapq.heappush(self._watch, (due, place, objective, timed, future))
+                continue
+            overdue[future] = f"timed out after {limit:g} s"
+            executor = self.of(objective)
+            if isinstance(executor, OwnThread):
+                executor.leave_behind(future)
+        return overdue
+
+    def _mark(self, objective: Objective, place: int) -> Path | None:
+        if isinstance(self.of(objective), OwnThread):
+            return None
+        if self._marks is None:
+            self._marks = TemporaryDirectory(prefix="tcsaea-", ignore_cleanup_errors=True)
+        return Path(self._marks.name, str(place))
+
+    def __enter__(self) -> "Pools":
         """Return the lanes themselves."""
         return self
 
@@ -54,5 +275,108 @@ class Lanes:
         trace: TracebackType | None,
     ) -> None:
         """Drop what has not started, and do not wait for what runs."""
-        for executor in self.owned:
-            executor.shutdown(wait=False, cancel_futures=True)
+        for executor in self._executors.values():
+            if isinstance(executor, OwnThread):
+                executor.shutdown(wait=False, cancel_futures=True)
+        if self._marks is not None:
+            self._marks.cleanup()
+
+
+class OwnThread(Executor):
+    """One thread that makes calls one after another; it can be left to a call that hangs.
+
+    It ends with the program, whatever it does then.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._running: Future[Any] | None = None
+        self._is_shut = False
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Put a call into the queue."""
+        with self._lock:
+            if self._is_shut:
+                raise RuntimeError("cannot submit a call after shutdown")
+            future: Future[Any] = Future()
+            self._calls.put((future, partial(fn, *args, **kwargs)))
+            if self._thread is None:
+                self._start()
+        return future
+
+    def leave_behind(self, future: Future[Any]) -> None:
+        """Go on with another thread, if the present one is busy with this call."""
+        with self._lock:
+            if self._running is future:
+                self._start()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take no more calls, and end the thread after those that came."""
+        with self._lock:
+            self._is_shut, thread = True, self._thread
+            with suppress(Empty):
+                while cancel_futures:
+                    call = self._calls.get_nowait()
+                    if call is not None:
+                        call[0].cancel()
+            self._calls.put(None)
+        if wait and thread is not None:
+            thread.join()
+
+    def _start(self) -> None:
+        self._running = None
+        self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        me = threading.current_thread()
+        while (call := self._calls.get()) is not None:
+            future, function = call
+            if not future.set_running_or_notify_cancel():
+                continue
+            with self._lock:
+                self._running = future
+            try:
+                result = function()
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+            with self._lock:
+                if self._thread is not me:
+                    return  # left behind: another thread has taken over
+                self._running = None
+
+
+class _Timed:
+    """A function that notes when it begins, even as a copy in another process.
+
+    The copy touches a file, so that it needs a file system in common with the original.
+    """
+
+    def __init__(self, function: Callable[..., Any], mark: Path | None) -> None:
+        self.function, self.mark, self.is_copy = function, mark, False
+        self.began: float | None = None
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        self.began = time.time()
+        if self.is_copy and self.mark is not None:
+            with suppress(OSError):  # the run is over
+                self.mark.touch()
+        return self.function(*arguments, **options)
+
+    def __getstate__(self) -> tuple[Callable[..., Any], Path | None]:
+        return self.function, self.mark
+
+    def __setstate__(self, state: tuple[Callable[..., Any], Path | None]) -> None:
+        (self.function, self.mark), self.is_copy, self.began = state, True, None
+
+    def started_at(self) -> float | None:
+        """Return when it began, in seconds since the epoch, or None."""
+        if self.began is None and self.mark is not None:
+            with suppress(OSError):
+                self.began = self.mark.stat().st_mtime
+        return self.began

@@ -286,8 +286,8 @@ class Optimizer:
                 raise ProtocolError(
                     f"evaluation {id} was told {record.value!r} before, now {number!r}"
                 )
-            known = bool(self._state.observed[record.point_id, record.objective.column])
-            if record.status is not Status.PENDING and known:
+            has_ended = record.status is not Status.PENDING
+            if has_ended and self._state.observed[record.point_id, record.objective.column]:
                 raise ProtocolError(f"the value of evaluation {id} is known from a retry")
             waiting = [self._state.records[i] for i in self._state.to_hand_out]
             place = record.point_id, record.objective

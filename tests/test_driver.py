@@ -5,7 +5,10 @@ import math
 import multiprocessing
 import os
 import re
+import subprocess
+import sys
 import threading
+import time
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 
 import numpy as np
@@ -195,6 +198,29 @@ def test_processes_give_the_same_result():
     assert all("ValueError: mesh broken at 0." in r.reason for r in failed)
 
 
+def test_each_objective_may_have_its_executor():
+    seen = {"fast": set(), "slow": set()}
+
+    def noting(name, function):
+        return lambda x: seen[name].add(threading.current_thread().name) or function(x)
+
+    functions = {"fast": noting("fast", paraboloid), "slow": noting("slow", shifted)}
+    with ThreadPoolExecutor(2, "cluster") as pool:
+        assert same(solve(functions, executor={"slow": pool}), solve())
+        assert seen["fast"] == {"fast"}
+        assert all(name.startswith("cluster") for name in seen["slow"])
+        assert same(solve(functions, executor={"fast": AtOnce(), "slow": pool}), solve())
+        assert seen["fast"] == {"fast", threading.current_thread().name}
+
+
+def test_processes_need_objectives_that_can_be_pickled():
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        slow = lambda x: 1.0  # noqa: E731
+        with pytest.raises(InvalidInputError, match=r"^slow must be picklable to run in a process"):
+            solve({"slow": slow}, executor={"slow": pool})
+        assert solve({"fast": slow}, strategy="random", executor={"slow": pool}).n_slow == 14
+
+
 def test_the_fast_objective_goes_on_while_the_slow_one_runs():
     design_is_over = threading.Event()
     waited = []
@@ -324,6 +350,193 @@ def test_one_value_is_enough_to_go_on():
     assert result.status == "finished"
     assert len(result.X) == 1
     assert len(calls) == 14
+
+
+# ------------------------------------------------------------------ time limits
+
+
+class Hanging:
+    """An objective of which one call lasts until it is released."""
+
+    def __init__(self, function, bad):
+        self.function, self.bad, self.n_calls = function, bad, 0
+        self.release, self.lock = threading.Event(), threading.Lock()
+
+    def __call__(self, x):
+        with self.lock:
+            self.n_calls += 1
+            n = self.n_calls
+        if n == self.bad:
+            assert self.release.wait(PATIENCE)
+        return self.function(x)
+
+
+def timed_out(result):
+    return [r for r in result.history if r.reason.startswith("timed out")]
+
+
+@pytest.mark.parametrize("limit", [0.5, {"slow": 0.5}, {"slow": 0.5, "fast": None}])
+@pytest.mark.parametrize("name", ["tc-saea", "random"])
+def test_a_call_that_hangs_is_given_up_and_the_lane_goes_on(name, limit):
+    slow = Hanging(shifted, bad=3)
+    result = solve({"slow": slow}, strategy=cheap(name), timeout_s=limit)
+    assert result.status == "finished"
+    assert result.n_slow == slow.n_calls == 14
+    (record,) = timed_out(result)
+    assert (record.objective, record.status) == ("slow", Status.FAILED)
+    assert record.reason == "timed out after 0.5 s"
+    assert record.ended_at - record.asked_at >= 0.5
+    assert len(result.X) == 13
+    assert result.message.endswith(", 1 failed")
+    slow.release.set()
+
+
+def test_a_limit_counts_from_when_a_call_begins():
+    slow = Counted(lambda x: time.sleep(0.06) or shifted(x))
+    result = solve({"slow": slow}, strategy=cheap("random"), timeout_s={"slow": 0.5})
+    # The last one was in the queue for 13 times as long as one takes.
+    assert max(r.ended_at - r.asked_at for r in result.history) > 0.5
+    assert len(result.X) == 14
+
+
+def test_time_limits_in_the_users_threads():
+    slow = Hanging(shifted, bad=3)
+    with ThreadPoolExecutor(2) as pool:  # one thread stays with the call that hangs
+        result = solve({"slow": slow}, executor={"slow": pool}, timeout_s=0.5)
+        assert [r.reason for r in timed_out(result)] == ["timed out after 0.5 s"]
+        assert result.n_slow == slow.n_calls == 14
+        slow.release.set()
+
+
+def slow_in_a_corner(x):
+    """Take long in a part of the space, the same in every process."""
+    time.sleep(0.7 if x[0] > 0.9 else 0.05)
+    return shifted(x)
+
+
+def test_time_limits_in_processes():
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        options = {"executor": {"slow": pool}, "timeout_s": {"slow": 0.4}}
+        result = solve({"slow": slow_in_a_corner}, strategy=cheap("random"), **options)
+    expected = [r for r in result.history if r.objective == "slow" and in_corner(result, r)]
+    late = [r for r in expected if r.status is Status.DONE]  # while the run lasted
+    assert expected
+    assert len(timed_out(result)) + len(late) == len(expected)
+    assert {r.id for r in timed_out(result)} <= {r.id for r in expected}
+
+
+def in_corner(result, record):
+    return result.all_X[record.point_id, 0] > 0.9
+
+
+def test_a_value_that_comes_late_counts(caplog):
+    slow = Hanging(shifted, bad=3)
+    seen = []
+
+    def release(optimizer, event):
+        seen.append(event)
+        if isinstance(event, Failed):
+            slow.release.set()
+
+    with caplog.at_level(logging.INFO, logger="tcsaea_torch"):
+        result = solve(
+            {"slow": slow, "fast": lambda x: time.sleep(0.02) or paraboloid(x)},
+            timeout_s={"slow": 0.5},
+            callbacks=[release],
+        )
+    assert len(result.X) == result.n_slow == slow.n_calls == 14
+    assert not timed_out(result)
+    (failed,) = (e for e in seen if isinstance(e, Failed))
+    assert [e.value for e in seen if isinstance(e, Told) and e.id == failed.id] == [
+        result.history[failed.id].value
+    ]
+    assert f"slow evaluation {failed.id} came late" in caplog.messages
+
+
+@pytest.mark.parametrize("bad", [lambda: 1 / 0, lambda: math.nan])
+def test_a_call_that_fails_late_has_timed_out(bad):
+    release, calls, raised = threading.Event(), [], threading.Event()
+
+    def slow(x):
+        calls.append(1)
+        if len(calls) == 1:
+            release.wait(PATIENCE)
+            raised.set()
+            return bad()
+        assert raised.wait(PATIENCE)  # the run lasts until then
+        return shifted(x)
+
+    def note(optimizer, event):
+        seen.append(event)
+        if isinstance(event, Failed):
+            release.set()
+
+    seen = []
+    result = solve({"slow": slow}, timeout_s={"slow": 0.5}, callbacks=[note])
+    assert len(timed_out(result)) == 1
+    assert len([e for e in seen if isinstance(e, Failed)]) == 1
+    assert len(result.X) == 13
+
+
+def test_a_run_in_which_all_calls_time_out_ends():
+    release = threading.Event()
+    with pytest.raises(
+        ObjectiveError, match=r"all 4 eval.* of the slow .*: timed out after 0\.05 s$"
+    ):
+        solve(
+            {"slow": lambda x: release.wait(PATIENCE)}, n_slow=4, n_init=4, timeout_s={"slow": 0.05}
+        )
+    release.set()
+
+
+def test_progress_counts_a_late_value_once(capsys):
+    slow = Hanging(shifted, bad=3)
+
+    def release(optimizer, event):
+        if isinstance(event, Failed):
+            slow.release.set()
+
+    fast = lambda x: time.sleep(0.02) or paraboloid(x)  # noqa: E731
+    options = {"timeout_s": {"slow": 0.5}, "callbacks": [release], "progress": True}
+    result = solve({"slow": slow, "fast": fast}, **options)
+    assert len(result.X) == 14
+    assert re.search(r"slow: 100%\|.*\| 14/14 ", capsys.readouterr().err.split("\r")[-1])
+
+
+def test_a_call_that_hangs_does_not_keep_the_program():
+    code = """
+import time
+from tcsaea_torch import Problem, minimize
+problem = Problem(
+    fast=lambda x: float(x[0]), slow=lambda x: time.sleep(1000 * (x[0] > 0.5)) or 1.0,
+    bounds=[[0.0], [1.0]], tau=1,
+)
+result = minimize(
+    problem, n_slow=4, n_init=4, strategy="random", timeout_s=0.05, progress=False
+)
+print(result.message)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=5 * PATIENCE
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.rstrip().endswith("2 failed")
+
+
+def test_a_call_that_its_executor_cancels_has_failed():
+    class Cancelling(AtOnce):
+        def submit(self, fn, /, *arguments, **options):
+            if self.n_calls == 5:
+                self.n_calls += 1
+                future = Future()
+                future.cancel()
+                return future
+            return super().submit(fn, *arguments, **options)
+
+    result = solve(strategy=cheap("random"), executor={"slow": Cancelling()})
+    (failed,) = (r for r in result.history if r.status is Status.FAILED)
+    assert failed.reason == "concurrent.futures._base.CancelledError"
 
 
 # ------------------------------------------------------------------ interruptions
@@ -544,7 +757,10 @@ def test_float32_and_strategies_by_name():
         ({"progress": 1}, "progress must be True or False, got 1 (int)"),
         ({"progress": None}, "progress must be True or False, got None (NoneType)"),
         ({"callbacks": [3]}, "callbacks must be callable, got 3 (int)"),
-        ({"executor": 4}, "executor must be a concurrent.futures.Executor, got 4 (int)"),
+        (
+            {"executor": 4},
+            "executor must be a concurrent.futures.Executor, or a dict of fast and sl",
+        ),
         ({"n_slow": 0}, "n_slow must be an integer >= 1, got 0 (int)"),
         (
             {"strategy": "randon"},

@@ -7,14 +7,20 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from tcsaea_torch.errors import InvalidInputError
-from tcsaea_torch.executors import Lanes
+from tcsaea_torch.executors import OwnThread, Pools, make_lanes
 from tcsaea_torch.types import Objective
 
 PATIENCE = 20.0
 
 
+def pools(executor):
+    lanes = make_lanes(executor)
+    assert isinstance(lanes, Pools)
+    return lanes
+
+
 def test_by_default_the_lanes_are_different_threads():
-    with Lanes.make(None) as lanes:
+    with pools(None) as lanes:
         name = lambda: threading.current_thread().name  # noqa: E731
         names = [lanes.of(objective).submit(name).result(PATIENCE) for objective in Objective]
     assert names[0].startswith("fast")
@@ -23,7 +29,7 @@ def test_by_default_the_lanes_are_different_threads():
 
 def test_the_fast_lane_goes_on_while_the_slow_one_is_busy():
     release = threading.Event()
-    with Lanes.make(None) as lanes:
+    with pools(None) as lanes:
         slow = lanes.of(Objective.SLOW).submit(release.wait, PATIENCE)
         fast = [lanes.of(Objective.FAST).submit(int, k) for k in range(5)]
         assert [future.result(PATIENCE) for future in fast] == list(range(5))
@@ -42,7 +48,7 @@ def test_calls_in_one_lane_come_one_after_another(objective):
         seen.append(list(running))
         running.remove(k)
 
-    with Lanes.make(None) as lanes:
+    with pools(None) as lanes:
         for future in [lanes.of(objective).submit(call, k) for k in range(10)]:
             future.result(PATIENCE)
     assert seen == [[k] for k in range(10)]
@@ -56,13 +62,13 @@ def test_leaving_drops_what_waits_and_does_not_wait_for_what_runs():
         release.wait(PATIENCE)
         return "done"
 
-    with Lanes.make(None) as lanes:
-        running = lanes.slow.submit(call)
-        waiting = lanes.slow.submit(call)
+    with pools(None) as lanes:
+        running = lanes.of(Objective.SLOW).submit(call)
+        waiting = lanes.of(Objective.SLOW).submit(call)
         assert started.wait(PATIENCE)
     assert not running.done()
     assert waiting.cancelled()
-    for executor in (lanes.fast, lanes.slow):
+    for executor in map(lanes.of, Objective):
         with pytest.raises(RuntimeError, match="shutdown"):
             executor.submit(call)
     release.set()
@@ -71,7 +77,7 @@ def test_leaving_drops_what_waits_and_does_not_wait_for_what_runs():
 
 def test_the_users_executor_serves_both_lanes_and_stays_open():
     with ThreadPoolExecutor(1) as pool:
-        with Lanes.make(pool) as lanes:
+        with pools(pool) as lanes:
             assert lanes.of(Objective.FAST) is lanes.of(Objective.SLOW) is pool
         assert pool.submit(int, 3).result(PATIENCE) == 3
 
@@ -85,7 +91,7 @@ def test_anything_with_submit_is_an_executor():
             return future
 
     executor = Minimal()
-    lanes = Lanes.make(executor)  # pyright: ignore[reportArgumentType]
+    lanes = pools(executor)
     assert lanes.of(Objective.FAST) is lanes.of(Objective.SLOW) is executor
 
 
@@ -93,4 +99,73 @@ def test_anything_with_submit_is_an_executor():
 @pytest.mark.usefixtures("unchecked")
 def test_other_things_are_not(value):
     with pytest.raises(InvalidInputError, match=r"^executor must be a concurrent\.futures\.Exec"):
-        Lanes.make(value)
+        make_lanes(value)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_what_submit_returns_must_be_a_future():
+    class Wrong:
+        def submit(self, function, *arguments):
+            return function(*arguments)
+
+    with pytest.raises(
+        InvalidInputError, match=r"^executor must return a concurrent.*, got 3 \(int"
+    ):
+        make_lanes(Wrong()).submit(Objective.FAST, 0, int, 3)
+
+
+def test_calls_that_have_ended_come_in_the_order_of_submission():
+    with ThreadPoolExecutor(1) as pool, make_lanes({"fast": pool, "slow": pool}) as lanes:
+        futures = [
+            lanes.submit(Objective(o), 0, int, k) for k, o in enumerate(["slow", "fast"] * 3)
+        ]
+        futures[-1].result(PATIENCE)
+        seen = []
+        while len(seen) < 6:
+            ended, overdue = lanes.wait()
+            assert not overdue
+            seen += ended
+    assert seen == futures
+
+
+def test_a_thread_that_is_left_behind_makes_no_more_calls():
+    release, names = threading.Event(), []
+    thread = OwnThread("mine")
+
+    def call(waits):
+        names.append(threading.get_ident())
+        assert not waits or release.wait(PATIENCE)
+        return waits
+
+    hanging = thread.submit(call, True)
+    others = [thread.submit(call, False) for _ in range(3)]
+    while not names:
+        time.sleep(0.001)
+    thread.leave_behind(others[0])  # not the one that runs: nothing happens
+    assert not others[0].done()
+    thread.leave_behind(hanging)
+    assert [future.result(PATIENCE) for future in others] == [False] * 3
+    release.set()
+    assert hanging.result(PATIENCE)
+    assert thread.submit(call, False).result(PATIENCE) is False
+    assert len({*names[1:]}) == 1
+    assert names[0] != names[1]
+    thread.shutdown()
+
+
+@pytest.mark.parametrize("value", [0.0, -1, True, "3", float("nan"), {"fast": 0}, {"slo": 3}])
+@pytest.mark.usefixtures("unchecked")
+def test_limits_are_positive_numbers(value):
+    with pytest.raises(InvalidInputError, match=r"^timeout_s(\['fast'\]|'s keys)? must be"):
+        make_lanes(None, value)
+
+
+def test_waiting_for_a_limit_takes_no_time_of_the_processor():
+    release = threading.Event()
+    with make_lanes(None, {"slow": 0.5}) as lanes:
+        future = lanes.submit(Objective.SLOW, 0, release.wait, PATIENCE)
+        before = time.process_time()
+        assert lanes.wait() == ([], {future: "timed out after 0.5 s"})
+        assert time.process_time() - before < 0.1
+        release.set()
+        assert lanes.wait() == ([future], {})

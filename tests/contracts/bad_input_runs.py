@@ -1,12 +1,15 @@
 """The table of bad input for problems, optimizers, `minimize` and results."""
 
+from concurrent.futures import ProcessPoolExecutor
+
 import numpy as np
 import pandas as pd
 import torch
+from scipy import stats
 
 import tcsaea_torch as tc
 from tcsaea_torch.errors import JournalError, ProtocolError
-from tcsaea_torch.plotting import plot_front, save_front
+from tcsaea_torch.plotting import plot_front, plot_timeline, save_front
 from tests.contracts.bad_input import (
     INF,
     NAN,
@@ -183,8 +186,24 @@ bad(BOTH, "initial_data", [
     ("nan-in-x", {"X": [[0.5, NAN, 0.5]]}, "finite", "nan in row 0, column 1"),
 ], named="X")  # fmt: skip
 submit = "a concurrent.futures.Executor"
-bad("minimize", "executor", objects(submit, optional=True))
+POOL = ProcessPoolExecutor(1)  # no process begins before a call is submitted
+bad("minimize", "executor", [
+    ("text", "threads", submit), ("number", 3, submit),
+    ("misspelt", {"slo": None}, "did you mean 'slow'?", "'slo'"),
+    ("unknown-key", {1: None}, "one of fast, slow", "1"),
+    ("text-inside", {"slow": "threads"}, submit, "'threads'"),
+])  # fmt: skip
 bad("minimize", "executor", [("class", type("Pool", (), {"submit": print}), submit, "Pool")])
+bad(
+    "minimize", "executor", [("not-picklable", POOL, "picklable to run in a process", "lambda")],
+    named="slow", problem=problem(slow=lambda x: 1.0),
+)  # fmt: skip
+bad("minimize", "timeout_s", reals(0, exclusive=True, optional=True))
+bad("minimize", "timeout_s", [
+    ("misspelt", {"slo": 3.0}, "did you mean 'slow'?", "'slo'"),
+    ("text-inside", {"slow": "3"}, "a finite real number > 0", "'3'"),
+    ("zero-inside", {"slow": 1.0, "fast": 0}, "a finite real number > 0", "0"),
+])  # fmt: skip
 bad("minimize", "callbacks", [
     ("none", None, "a sequence of functions"),
     ("function", print, "a sequence of functions", "print"),
@@ -234,6 +253,42 @@ bad("Optimizer.resume", "strategy", [
     ("another", "tc-saea", "the study has another strategy: RandomSearch", "TCSAEA"),
 ], error=JournalError)  # fmt: skip
 bad("Optimizer.resume", "device", devices())
+
+callee("VirtualExecutor", tc.VirtualExecutor, lambda: {"time_slow": 5})
+for name in ("time_fast", "time_slow"):
+    bad("VirtualExecutor", name, reals(0, exclusive=True))
+    bad("VirtualExecutor", name, [
+        ("class", type("Time", (), {}), "a finite real number > 0", "got"),
+        ("no-parameters", stats.lognorm, "a distribution with ppf", "lognorm"),
+        ("negative-function", lambda u: -1.0, "a finite real number > 0", "-1.0"),
+        ("function-of-text", lambda u: "5", "a finite real number > 0", "'5'"),
+    ])  # fmt: skip
+bad("VirtualExecutor", "workers", integers(0))
+bad("VirtualExecutor", "workers", [
+    ("none-at-all", 0, "at least 1 in the fast lane"),
+    ("none-in-a-lane", {"slow": 0}, "at least 1 in the slow lane", "0"),
+    ("misspelt", {"slo": 2}, "did you mean 'slow'?", "'slo'"),
+    ("fraction-inside", {"slow": 2.5}, "an integer >= 0", "2.5"),
+])  # fmt: skip
+bad("VirtualExecutor", "failures", reals(0, 1))
+bad("VirtualExecutor", "failures", [
+    ("misspelt", {"slo": 0.1}, "did you mean 'slow'?", "'slo'"),
+    ("too-large-inside", {"slow": 1.5}, "<= 1", "1.5"),
+])  # fmt: skip
+changes = "a sequence of (time, lane, change)"
+bad("VirtualExecutor", "schedule", [
+    ("none", None, changes), ("number", 3, changes), ("text", "slow", changes),
+    ("dict", {3: "slow"}, changes),
+    ("flat", (3, "slow", 1), changes, "got 3"),
+    ("pair", [(3, "slow")], changes, "(3, 'slow')"),
+    ("text-inside", ["abc"], changes, "'abc'"),
+    ("no-time", [("slow", 3, 1)], "a finite real number >= 0", "'slow'"),
+    ("before-the-start", [(-1, "slow", 1)], "a finite real number >= 0", "-1"),
+    ("misspelt", [(3, "slo", 1)], "did you mean 'slow'?", "'slo'"),
+    ("fraction", [(3, "slow", 0.5)], "an integer", "0.5"),
+    ("too-few-left", [(3, "slow", -2)], "more workers than the slow lane has", "-1 at time 3"),
+])  # fmt: skip
+bad("VirtualExecutor", "seed", integers())
 
 
 def optimizer():
@@ -368,6 +423,15 @@ def axes():
 
 bad("Result.write_csv save_front", "path", PATHS)
 bad("save_front", "path", [("ending", "front.xyz", "one of", "'.xyz'")])
-bad("Result.plot plot_front", "ax", objects("matplotlib axes", optional=True))
+callee("plot_timeline", plot_timeline, lambda: {"intervals": [], "ax": axes()})
+bad("plot_timeline", "intervals", [
+    ("none", None, "a sequence of Interval"), ("text", "abc", "a sequence of Interval"),
+    ("number", 3, "a sequence of Interval"), ("dict", {"fast": []}, "a sequence of Interval"),
+    ("tuples", [(0.0, 1.0)], "a Interval", "(0.0, 1.0)"),
+])  # fmt: skip
+bad("plot_timeline", "unit", [
+    ("none", None, "a string"), ("number", 3, "a string"), ("list", ["h"], "a string"),
+])  # fmt: skip
+bad("Result.plot plot_front plot_timeline", "ax", objects("matplotlib axes", optional=True))
 bad("plot_front save_front", "result", objects("a Result"))
 bad("plot_front save_front", "compare", objects("a Result", optional=True))
