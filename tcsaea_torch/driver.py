@@ -21,7 +21,7 @@ from tcsaea_torch.problem import Problem, call_objective
 from tcsaea_torch.result import Result
 from tcsaea_torch.strategies import Strategy
 from tcsaea_torch.types import Objective
-from tcsaea_torch.validation import check_bool, check_callable, describe
+from tcsaea_torch.validation import check_bool, check_callable, check_instance, describe
 
 logger = logging.getLogger(__name__)
 
@@ -108,6 +108,7 @@ def minimize(
     """
     check_bool("progress", progress)
     callbacks = _check_callbacks(callbacks)
+    check_instance("problem", problem, Problem)
     lanes = make_lanes(executor, timeout_s)
     for objective in Objective:
         lanes.check_function(objective, problem.function_of(objective))
