@@ -1,7 +1,7 @@
 """What a run leaves beside its final score: curves and points that figures are made of."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Protocol
 
 import torch
@@ -39,17 +39,19 @@ def non_dominated(run: RunView, i: int) -> Tensor:
 class IGDHistory:
     """IGD of what is known, over slow evaluations; at most fifty points."""
 
-    problems: Sequence[TestProblem]
-    kept: list[Points] = field(default_factory=list)
+    problems: InitVar[Sequence[TestProblem]]
+    fronts: list[Tensor] = field(init=False)
+    kept: list[Points] = field(init=False)
+
+    def __post_init__(self, problems: Sequence[TestProblem]) -> None:
+        self.fronts = [problem.pareto_front(N_FRONT) for problem in problems]
+        self.kept = [[] for _ in problems]
 
     def watch(self, run: RunView, state: State) -> None:
         """Add a point to runs that have gone on by a fiftieth of their budget."""
-        if not self.kept:
-            self.kept = [[] for _ in range(run.b)]
-        for i, (problem, points) in enumerate(zip(self.problems, self.kept, strict=True)):
+        for i, (front, points) in enumerate(zip(self.fronts, self.kept, strict=True)):
             used, total = int(run.archive.complete[i].sum()), int(run.total[i, 1])
             if used and (not points or used == total or used - points[-1][0] >= total / 50):
-                front = problem.pareto_front(N_FRONT)
                 points.append((float(used), metrics.igd(non_dominated(run, i), front)))
 
     def points(self, i: int) -> Points:
@@ -82,12 +84,13 @@ class CoSurrogateError:
     """
 
     problems: Sequence[TestProblem]
-    kept: list[Points] = field(default_factory=list)
+    kept: list[Points] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.kept = [[] for _ in self.problems]
 
     def watch(self, run: RunView, state: State) -> None:
         """Add the error of the period that the state has just finished."""
-        if not self.kept:
-            self.kept = [[] for _ in range(run.b)]
         period, born, co_mean = state.get("period", 0), state.get("born"), state.get("co_mean")
         if not period or not isinstance(born, Tensor) or not isinstance(co_mean, Tensor):
             return

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import torch
 
-from benchmarks.run_batch import initial_view, tell_all
+from benchmarks.run_batch import initial_view, run_batch, tell_all
+from tcsaea_torch import metrics
 from tcsaea_torch.archive import Archive
 from tcsaea_torch.problems import TestProblem
 
@@ -44,3 +45,11 @@ def with_rows(run, X, Y, observed=None):
     archive = Archive(X=X, Y=torch.where(seen, Y, 0.0), observed=seen)
     nothing = torch.zeros_like(seen)
     return replace(run, archive=archive, pending=nothing, failed=nothing)
+
+
+def igds(problem, strategy, n_seeds, *, n_front=1000, **budget):
+    """Return the IGD of each of some synchronous runs."""
+    front = problem.pareto_front(n_front)
+    result = run_batch(problem, strategy, range(n_seeds), **budget)
+    sets = [result.points(i) for i in range(n_seeds)]
+    return [metrics.igd(Y[metrics.is_non_dominated(Y)], front) for Y in sets]

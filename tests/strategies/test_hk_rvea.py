@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from benchmarks.run_batch import initial_view, run_batch, tell_all
-from tcsaea_torch import metrics, problems, strategies
+from tcsaea_torch import problems, strategies
 from tcsaea_torch.evolution import RVEAConfig, Variation
 from tcsaea_torch.models.fitting import FitConfig
 from tcsaea_torch.models.optimise import BFGSOptions
 from tcsaea_torch.strategies import HKRVEA, vector_selection
 from tcsaea_torch.strategies.base import tensor_in
-from tests.strategies.runs import Toy, steps_of, with_rows
+from tests.strategies.runs import Toy, igds, steps_of, with_rows
 
 QUICK = FitConfig(
     input_scaling="standardize", starts=(2.0,), options=BFGSOptions(max_evaluations=6)
@@ -166,12 +166,8 @@ def test_its_search_is_the_authors():
 
 def test_it_beats_random_search():
     problem = problems.get("dtlz2")
-    front = problem.pareto_front(1000)
-    igd = {}
-    for name in ("hk-rvea", "random"):
-        result = run_batch(problem, strategies.get(name), [0, 1], n_slow=110, n_init=80)
-        igd[name] = [
-            float(metrics.igd(Y[metrics.is_non_dominated(Y)], front))
-            for Y in map(result.points, (0, 1))
-        ]
+    igd = {
+        name: igds(problem, strategies.get(name), 2, n_slow=110, n_init=80)
+        for name in ("hk-rvea", "random")
+    }
     assert max(igd["hk-rvea"]) < 0.7 * min(igd["random"])

@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from benchmarks.run_batch import initial_view, run_batch, tell_all
-from tcsaea_torch import Optimizer, metrics, problems, strategies
+from tcsaea_torch import Optimizer, problems, strategies
 from tcsaea_torch.evolution import Population
 from tcsaea_torch.strategies import KRVEA
 from tcsaea_torch.strategies.base import budget, tensor_in
 from tcsaea_torch.strategies.k_rvea import limited
 from tcsaea_torch.strategies.vector_selection import new_points, representatives
-from tests.strategies.runs import Toy, steps_of, with_rows
+from tests.strategies.runs import Toy, igds, steps_of, with_rows
 
 
 def rows(*values):
@@ -321,12 +321,8 @@ def test_where_nothing_is_new_one_unseen_member_is_taken():
 
 def test_it_beats_random_search():
     problem = problems.get("dtlz2")
-    front = problem.pareto_front(1000)
-    igd = {}
-    for name in ("k-rvea", "random"):
-        result = run_batch(problem, strategies.get(name), [0, 1], n_slow=120, n_init=90)
-        igd[name] = [
-            float(metrics.igd(Y[metrics.is_non_dominated(Y)], front))
-            for Y in map(result.points, (0, 1))
-        ]
+    igd = {
+        name: igds(problem, strategies.get(name), 2, n_slow=120, n_init=90)
+        for name in ("k-rvea", "random")
+    }
     assert max(igd["k-rvea"]) < 0.7 * min(igd["random"])

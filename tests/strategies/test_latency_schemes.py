@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from benchmarks.run_batch import initial_view, run_batch, tell_all
-from tcsaea_torch import metrics, problems, strategies
+from tcsaea_torch import problems, strategies
 from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.strategies import (
     BroodInterleaving,
@@ -15,7 +15,7 @@ from tcsaea_torch.strategies import (
 )
 from tcsaea_torch.strategies.base import tensor_in
 from tcsaea_torch.strategies.latency_schemes import tournament_key
-from tests.strategies.runs import Toy, steps_of
+from tests.strategies.runs import Toy, igds, steps_of
 
 
 def counts(strategy, tau, n_slow):
@@ -156,14 +156,10 @@ def test_where_all_fast_values_failed_the_next_generation_is_bred(scheme):
 def test_orderings_of_the_paper():
     """Mean IGD on DTLZ2: Waiting beats random points, and Fast-first is far behind."""
     problem = problems.get("dtlz2")
-    front = problem.pareto_front(1000)
-
-    def mean(name):
-        result = run_batch(problem, strategies.get(name), range(8))
-        sets = [result.points(i) for i in range(8)]
-        return sum(metrics.igd(Y[metrics.is_non_dominated(Y)], front) for Y in sets) / 8
-
-    scores = {n: mean(n) for n in ("waiting", "brood-interleaving", "random", "fast-first")}
+    scores = {
+        n: sum(igds(problem, strategies.get(n), 8)) / 8
+        for n in ("waiting", "brood-interleaving", "random", "fast-first")
+    }
     assert max(scores["waiting"], scores["brood-interleaving"]) < 0.8 * scores["random"]
     assert scores["random"] < 0.6 * scores["fast-first"]
 

@@ -10,7 +10,7 @@ from tcsaea_torch.models.surrogate import Surrogate
 from tcsaea_torch.strategies import TCSAEA
 from tcsaea_torch.strategies.base import tensor_in
 from tcsaea_torch.strategies.tc_saea import RELEASED
-from tests.strategies.runs import Toy, steps_of, with_rows
+from tests.strategies.runs import Toy, igds, steps_of, with_rows
 
 RELEASED_STRATEGY = strategies.get("tc-saea-released")
 
@@ -253,14 +253,9 @@ def test_configuration_is_checked(options, message):
 @pytest.mark.parametrize(("name", "problem"), [("tc-saea", "dtlz7"), ("tc-saea-released", "dtlz2")])
 def test_beats_random_search(name, problem):
     problem = problems.get(problem)
-    front = problem.pareto_front(1000)
 
     def scores(strategy):
-        result = run_batch(problem, strategies.get(strategy), [0, 1], n_slow=60, n_init=30)
-        return [
-            metrics.igd(Y[metrics.is_non_dominated(Y)], front)
-            for Y in (result.points(i) for i in range(2))
-        ]
+        return igds(problem, strategies.get(strategy), 2, n_slow=60, n_init=30)
 
     assert max(scores(name)) < 0.9 * min(scores("random"))
 
