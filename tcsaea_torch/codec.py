@@ -15,7 +15,7 @@ import torch
 
 from tcsaea_torch import strategies
 from tcsaea_torch.errors import InvalidInputError
-from tcsaea_torch.events import Asked, Attached, Event, Failed, Told, Withdrawn
+from tcsaea_torch.events import Asked, Attached, Event, Failed, HandedOut, Told, Withdrawn
 from tcsaea_torch.evolution import RVEAConfig, Variation
 from tcsaea_torch.models import FitConfig
 from tcsaea_torch.models.optimise import BFGSOptions
@@ -243,6 +243,10 @@ def decode(kind: str, scalars: str, data: bytes, before: Pieces) -> tuple[Event,
         case "Attached":
             _expect_rows(content["X"], content["Y"], torch.float64)
             return Attached(**content), after
+        case "HandedOut":
+            if any(type(id) is not int for id in _tuple(content["ids"])):
+                raise ValueError("an id is no int")
+            return HandedOut(**content), after
         case "Told":
             _expect_fields(content, id=int, value=float)
             return Told(**content), after

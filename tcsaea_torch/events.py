@@ -1,4 +1,4 @@
-"""A run is a fold over events: what was asked, told, failed, attached and withdrawn.
+"""A run is a fold over events: what was asked, handed out, told, failed, attached, withdrawn.
 
 The live run and a replay take the same path: `apply(state, event)`. `Asked` carries the
 strategy's state, so a replay never calls a strategy.
@@ -78,7 +78,15 @@ class Withdrawn:
     time: float = field(default_factory=time.time)
 
 
-Event = Asked | Told | Failed | Attached | Withdrawn
+@dataclass(frozen=True, kw_only=True)
+class HandedOut:
+    """`ask` returned evaluations that were asked for, or are to be tried again."""
+
+    ids: tuple[int, ...]
+    time: float = field(default_factory=time.time)
+
+
+Event = Asked | HandedOut | Told | Failed | Attached | Withdrawn
 
 
 class EventLog(Sequence[Event]):
@@ -152,7 +160,8 @@ class RunState:
         self.used = [0, 0]
         self.strategy_state = strategy_state
         self.records: list[Record] = []
-        self.to_hand_out: list[int] = []
+        # Ids in the order of asking; a dict, since a list would be searched for each.
+        self.to_hand_out: dict[int, None] = {}
         self.n_rows = 0
         self._X = torch.zeros(16, problem.d, dtype=torch.float64)
         self._X_user = torch.zeros(16, problem.d, dtype=torch.float64)
@@ -214,7 +223,7 @@ class RunState:
     def _new_record(self, row: int, objective: Objective, at: float) -> Record:
         record = Record(id=len(self.records), point_id=row, objective=objective, asked_at=at)
         self.records.append(record)
-        self.to_hand_out.append(record.id)
+        self.to_hand_out[record.id] = None
         self.used[objective.column] += 1
         self._status[row, objective.column] = _PENDING
         return record
@@ -237,6 +246,10 @@ class RunState:
             if wanted[objective.column]:
                 self._new_record(row, objective, at)
 
+    def _handed_out(self, event: HandedOut) -> None:
+        for id in event.ids:
+            self.to_hand_out.pop(id, None)
+
     def _told(self, event: Told) -> None:
         record = self.records[event.id]
         row, column = record.point_id, record.objective.column
@@ -245,22 +258,20 @@ class RunState:
         if self._status[row, column] != _OBSERVED:  # else a retry and a late value: the first holds
             self._Y[row, column] = event.value * float(self.problem.signs[column])
             self._status[row, column] = _OBSERVED
-        if record.id in self.to_hand_out:
-            self.to_hand_out.remove(record.id)
+        self.to_hand_out.pop(record.id, None)
 
     def _withdrawn(self, event: Withdrawn) -> None:
         record = self.records[event.id]
         record.status, record.ended_at = Status.WITHDRAWN, event.time
         record.reason = "not needed: the value came late"
-        self.to_hand_out.remove(event.id)
+        self.to_hand_out.pop(event.id, None)
         self.used[record.objective.column] -= 1
 
     def _ended_badly(self, event: Failed) -> None:
         record = self.records[event.id]
         row, column = record.point_id, record.objective.column
         record.status, record.reason, record.ended_at = Status.FAILED, event.reason, event.time
-        if event.id in self.to_hand_out:
-            self.to_hand_out.remove(event.id)
+        self.to_hand_out.pop(event.id, None)
         if self._status[row, column] == _OBSERVED:
             return  # a retry failed, but the value had come late
         self._status[row, column] = _FAILED
@@ -304,6 +315,8 @@ def apply(state: RunState, event: Event) -> RunState:
     match event:
         case Asked():
             state._asked(event)
+        case HandedOut():
+            state._handed_out(event)
         case Told():
             state._told(event)
         case Failed():
@@ -314,7 +327,8 @@ def apply(state: RunState, event: Event) -> RunState:
             state._withdrawn(event)
         case _:
             raise InvalidInputError(
-                f"event must be Asked, Told, Failed, Attached or Withdrawn, got {event!r}"
+                "event must be Asked, HandedOut, Told, Failed, Attached or Withdrawn, "
+                f"got {event!r}"
             )
     return state
 

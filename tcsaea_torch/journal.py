@@ -16,7 +16,7 @@ from typing import Any
 
 from tcsaea_torch import codec
 from tcsaea_torch.errors import JournalError
-from tcsaea_torch.events import Asked, Attached, Event
+from tcsaea_torch.events import Event, Failed, Told, Withdrawn
 from tcsaea_torch.owner import Owner
 from tcsaea_torch.validation import check_path
 
@@ -411,9 +411,9 @@ def _chained(before: bytes, number: int, kind: str, scalars: str, data: bytes) -
 def _names(events: tuple[Event, ...]) -> str:
     """Say which events these are."""
     return ", ".join(
-        type(event).__name__
-        if isinstance(event, Asked | Attached)
-        else f"{type(event).__name__} of evaluation {event.id}"
+        f"{type(event).__name__} of evaluation {event.id}"
+        if isinstance(event, Told | Failed | Withdrawn)
+        else type(event).__name__
         for event in events
     )
 

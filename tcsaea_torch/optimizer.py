@@ -5,13 +5,12 @@ import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
 from tcsaea_torch.archive import Archive
+from tcsaea_torch.asking import Evaluation, NextAction, Wanted, check_wanted, count, first_of
 from tcsaea_torch.errors import InvalidInputError, JournalError, ProtocolError
 from tcsaea_torch.events import (
     Asked,
@@ -19,6 +18,7 @@ from tcsaea_torch.events import (
     Event,
     EventLog,
     Failed,
+    HandedOut,
     Record,
     RunState,
     Status,
@@ -30,8 +30,16 @@ from tcsaea_torch.problem import Problem, check_value
 from tcsaea_torch.recorder import Recorder
 from tcsaea_torch.result import Result, RunStatus, ref_point_of, result_of
 from tcsaea_torch.rng import signed64
-from tcsaea_torch.strategies import TCSAEA, RunView, Strategy, check_proposal, check_strategy
-from tcsaea_torch.strategies.base import budget
+from tcsaea_torch.strategies import (
+    TCSAEA,
+    Proposal,
+    RunView,
+    State,
+    Strategy,
+    check_proposal,
+    check_strategy,
+)
+from tcsaea_torch.strategies.base import asynchronous, budget
 from tcsaea_torch.study import Settings
 from tcsaea_torch.types import Float, Objective, Tensor
 from tcsaea_torch.validation import (
@@ -46,20 +54,6 @@ from tcsaea_torch.validation import (
     check_text,
     describe,
 )
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Evaluation:
-    """One call of one objective that should be made."""
-
-    id: int
-    """Pass it to `tell` or `fail`."""
-    point_id: int
-    """Equal for the fast and the slow evaluation of one point."""
-    x: np.ndarray
-    """The point in user's units: float64 of shape (d,), a copy of its own."""
-    objective: Objective
-    """Which objective to evaluate: "fast" or "slow"."""
 
 
 class Optimizer:
@@ -133,6 +127,8 @@ class Optimizer:
         self._lock = threading.RLock()
         self._waits_for: tuple[int, ...] = ()
         self._exhausted_at = -1
+        # The strategy's next step, and how many events had happened when it was found.
+        self._thought: tuple[int, tuple[Proposal, State]] | None = None
         self._run = Recorder(self._first_state(), self.device)
         first = () if initial_data is None else (self._initial(initial_data),)
         path = None if journal is None else check_path("journal", journal)
@@ -243,17 +239,57 @@ class Optimizer:
 
     # ------------------------------------------------------------------ protocol
 
-    def ask(self) -> list[Evaluation]:
-        """Return all evaluations that can be decided now and were not handed out before.
+    def ask(self, n_fast: int | None = None, n_slow: int | None = None) -> list[Evaluation]:
+        """Return evaluations that can be decided now and were not handed out before.
 
         An empty list means that the strategy waits for outstanding values (`waits_for`
         names them) or that the run is over (`is_done`).
+
+        Args:
+            n_fast: How many fast evaluations there are free workers for. A strategy that is
+                not asynchronous may have fewer for them; what it has beyond that number is
+                kept for the next calls.
+            n_slow: The same for slow evaluations. If one of the numbers is given, None
+                means 0 for the other. If none is, all that can be decided now is returned;
+                an asynchronous strategy gives as much as for one period.
+
+        Raises:
+            InvalidInputError: If a number is no count.
+        """
+        wanted = check_wanted(n_fast, n_slow)
+        with self._changing():
+            if wanted is None:
+                if not self._state.to_hand_out:
+                    self._propose()
+                chosen = list(self._waiting())
+            else:
+                chosen = self._gather(wanted)
+            if chosen:
+                self._run.record(HandedOut(ids=tuple(record.id for record in chosen)))
+            return [self._evaluation(record) for record in chosen]
+
+    def next_action(self) -> NextAction:
+        """Say what a scheduler may do now: ask for work, wait, or stop.
+
+        A synchronous strategy is made to think for it, but only once: the next `ask`
+        returns what it has found.
         """
         with self._changing():
-            if not self._state.to_hand_out:
-                self._propose()
-            ids, self._state.to_hand_out = self._state.to_hand_out, []
-            return [self._evaluation(self._state.records[i]) for i in ids]
+            state, strategy = self._state, asynchronous(self.strategy)
+            n = count(self._waiting())
+            if strategy is not None and not self._is_exhausted:
+                more = strategy.offers(state.strategy_state, self._view(state))[0].tolist()
+            elif strategy is None and not any(n.values()):
+                more = self._next_step()[0].n_asked[0].tolist()
+            else:
+                more = [0, 0]
+            n_fast, n_slow = (n[o] + more[o.column] for o in (Objective.FAST, Objective.SLOW))
+            if n_fast or n_slow:
+                kind = "ask"
+            else:
+                kind = "wait" if bool(state.pending.any()) else "stop"
+            waits_for = self._waits_for if kind == "wait" else ()
+            return NextAction(kind=kind, n_fast=n_fast, n_slow=n_slow, waits_for=waits_for)
 
     def tell(self, id: int, value: Any) -> None:
         """Record the value of an evaluation, in the user's sign.
@@ -289,12 +325,11 @@ class Optimizer:
             has_ended = record.status is not Status.PENDING
             if has_ended and self._state.observed[record.point_id, record.objective.column]:
                 raise ProtocolError(f"the value of evaluation {id} is known from a retry")
-            waiting = [self._state.records[i] for i in self._state.to_hand_out]
             place = record.point_id, record.objective
             not_needed = [
                 Withdrawn(id=other.id)
-                for other in waiting
-                if (other.point_id, other.objective) == place and other is not record
+                for other in (self._waiting() if has_ended else ())
+                if (other.point_id, other.objective) == place
             ]
             self._run.record(Told(id=record.id, value=number), *not_needed)
 
@@ -371,7 +406,7 @@ class Optimizer:
     def pending(self) -> list[Evaluation]:
         """Evaluations that were handed out and have not ended."""
         with self._lock:
-            waiting = set(self._state.to_hand_out)
+            waiting = self._state.to_hand_out
             return [
                 self._evaluation(r)
                 for r in self._state.records
@@ -475,7 +510,7 @@ class Optimizer:
         """Whether the strategy had nothing to propose, and nothing has happened since."""
         return self._exhausted_at == len(self._run.events)
 
-    def _view(self, state: RunState) -> RunView:
+    def _view(self, state: RunState, wanted: Wanted | None = None) -> RunView:
         device, dtype = self.device, self.dtype
         archive = Archive(
             X=state.X.unsqueeze(0).to(device, dtype, copy=True),
@@ -493,11 +528,59 @@ class Optimizer:
             tau=self.problem.tau,
             seeds=torch.tensor([signed64(self.seed)], device=device),
             grid=None if grid is None else grid.to(device, dtype),
+            wanted=None
+            if wanted is None
+            else torch.tensor([[wanted[o] for o in Objective]], device=device),
         )
 
-    def _propose(self) -> None:
+    def _waiting(self) -> Iterator[Record]:
+        """Yield what was asked for and not handed out."""
+        return (self._state.records[id] for id in self._state.to_hand_out)
+
+    def _gather(self, wanted: Wanted) -> list[Record]:
+        """Return as many evaluations as are wanted, as far as the strategy has them."""
+        while True:
+            chosen = first_of(self._waiting(), wanted)
+            found = count(chosen)
+            lacking = {o: n - found[o] for o, n in wanted.items()}
+            if not any(lacking.values()) or not self._propose(lacking):
+                return chosen
+
+    def _propose(self, wanted: Wanted | None = None) -> bool:
         """Ask the strategy for a step and record it, if there is anything in it."""
-        view = self._view(self._state)
+        strategy = asynchronous(self.strategy)
+        if wanted is None or strategy is None:
+            proposal, strategy_state = self._next_step()
+        else:
+            view = self._view(self._state, wanted)
+            offers = strategy.offers(self._state.strategy_state, view)[0]
+            numbers = torch.tensor([wanted[o] for o in Objective], device=offers.device)
+            if not bool((torch.minimum(offers, numbers) > 0).any()):
+                return False
+            proposal, strategy_state = self._think(view)
+        if proposal.is_empty:
+            return False
+        X = proposal.X[0].detach().to(device="cpu", dtype=torch.float64)
+        again = proposal.archive_mask
+        self._run.record(
+            Asked(
+                X=X,
+                evaluation_mask=proposal.evaluation_mask[0].cpu(),
+                archive_mask=None if again is None else again[0].cpu(),
+                strategy_state=strategy_state,
+            )
+        )
+        return True
+
+    def _next_step(self) -> tuple[Proposal, State]:
+        """Return the strategy's next step, thought out once for each state of the run."""
+        if self._thought is None or self._thought[0] != len(self._run.events):
+            step = self._think(self._view(self._state))
+            self._thought = len(self._run.events), step
+        return self._thought[1]
+
+    def _think(self, view: RunView) -> tuple[Proposal, State]:
+        """Let the strategy propose, check it, and note what an empty proposal means."""
         proposal, strategy_state = self.strategy.propose(self._state.strategy_state, view)
         check_proposal(self.strategy.name, proposal, view)
         self._waits_for = ()
@@ -511,17 +594,7 @@ class Optimizer:
                     for r in self._state.records
                     if r.status is Status.PENDING and wanted[r.point_id, r.objective.column]
                 )
-            return
-        X = proposal.X[0].detach().to(device="cpu", dtype=torch.float64)
-        again = proposal.archive_mask
-        self._run.record(
-            Asked(
-                X=X,
-                evaluation_mask=proposal.evaluation_mask[0].cpu(),
-                archive_mask=None if again is None else again[0].cpu(),
-                strategy_state=strategy_state,
-            )
-        )
+        return proposal, strategy_state
 
     def _status(self) -> RunStatus:
         state = self._state
@@ -531,7 +604,10 @@ class Optimizer:
             return "exhausted" if self._is_exhausted else "running"
         if state.used[0] < state.total[0] and not self._is_exhausted:
             # Fast calls are left: only the strategy knows whether it has a use for them.
-            proposal, _ = self.strategy.propose(state.strategy_state, self._view(self._state))
-            if not proposal.is_empty:
+            strategy = asynchronous(self.strategy)
+            if strategy is not None:
+                offers = strategy.offers(state.strategy_state, self._view(state))
+                return "running" if bool((offers > 0).any()) else "finished"
+            if not self._next_step()[0].is_empty:
                 return "running"
         return "finished"

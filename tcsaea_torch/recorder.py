@@ -44,13 +44,13 @@ class Recorder:
         self._rebuild(self.state)
         state = self.state
         pending = [r for r in state.records if r.status is Status.PENDING]
-        state.to_hand_out = []
         if on_pending == "rerun":
             # What a retry was for may have come late.
             wanted = [r for r in pending if state.pending[r.point_id, r.objective.column]]
-            state.to_hand_out = [r.id for r in wanted]
-        if on_pending == "fail" and pending:
-            self.record(*(Failed(id=r.id, reason=INTERRUPTED) for r in pending))
+            state.to_hand_out = {r.id: None for r in wanted}
+        under_way = [r for r in pending if r.id not in state.to_hand_out]
+        if on_pending == "fail" and under_way:
+            self.record(*(Failed(id=r.id, reason=INTERRUPTED) for r in under_way))
 
     def record(self, *events: Event) -> None:
         """Store events, all or none, and take them into account.
@@ -73,8 +73,16 @@ class Recorder:
         Args:
             make_state: Returns the state before the first event.
         """
-        if self._is_in_doubt:
-            self._rebuild(make_state())
+        if not self._is_in_doubt:
+            return
+        n_before, waiting = len(self.state.records), set(self.state.to_hand_out)
+        self._rebuild(make_state())
+        # What an interrupted `ask` handed out has not arrived; nothing else is given twice.
+        self.state.to_hand_out = {
+            r.id: None
+            for r in self.state.records
+            if r.status is Status.PENDING and (r.id >= n_before or r.id in waiting)
+        }
 
     def close(self) -> None:
         """Give up the journal."""
@@ -87,15 +95,13 @@ class Recorder:
             apply(self.state, event)
 
     def _rebuild(self, first: RunState) -> None:
-        """Make the state again from the journal. Nothing is handed out twice."""
+        """Make the state again from the journal."""
         assert self._journal is not None
         events = self._journal.events()
-        n_before, waiting = len(self.state.records), set(self.state.to_hand_out)
         state = replay(first, events)
         state.strategy_state = {
             key: value.to(self._device) if isinstance(value, Tensor) else value
             for key, value in state.strategy_state.items()
         }
-        state.to_hand_out = [i for i in state.to_hand_out if i >= n_before or i in waiting]
         self.state, self.events = state, events
         self._is_in_doubt = False

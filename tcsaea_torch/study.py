@@ -19,6 +19,7 @@ from tcsaea_torch.events import (
     Asked,
     Attached,
     Event,
+    HandedOut,
     RunState,
     Status,
     Told,
@@ -240,8 +241,14 @@ def _misfit(state: RunState, event: Event) -> str | None:
         return "a value is infinite" if event.Y.isinf().any() else None
     if isinstance(event, Asked):
         return _asked_misfit(state, event)
-    if not 0 <= event.id < len(state.records):
-        return f"evaluation {event.id} was never asked for"
+    for id in event.ids if isinstance(event, HandedOut) else (event.id,):
+        if not 0 <= id < len(state.records):
+            return f"evaluation {id} was never asked for"
+    if isinstance(event, HandedOut):
+        ended = [id for id in event.ids if state.records[id].status is not Status.PENDING]
+        return (
+            f"evaluation {ended[0]} is {state.records[ended[0]].status} already" if ended else None
+        )
     record = state.records[event.id]
     if isinstance(event, Told):
         if not math.isfinite(event.value):

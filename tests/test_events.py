@@ -149,7 +149,7 @@ def test_retries_stop_at_the_budget():
 def test_a_withdrawn_retry_is_neither_handed_out_nor_counted():
     events = [asked(BOTH), Failed(id=0, reason="", retry=True), Told(id=0, value=2.0)]
     state = fold(new_state(), [*events, Withdrawn(id=2, time=9.0)])
-    assert state.to_hand_out == [1]
+    assert list(state.to_hand_out) == [1]
     assert state.used == [1, 1]
     assert values(state) == [[None, 2.0]]
     record = state.records[2]
@@ -160,7 +160,7 @@ def test_a_withdrawn_retry_is_neither_handed_out_nor_counted():
 def test_what_failed_before_it_was_handed_out_is_not_handed_out():
     state = apply(new_state(), asked(BOTH))
     apply(state, Failed(id=0, reason="", retry=True))
-    assert state.to_hand_out == [1, 2]
+    assert list(state.to_hand_out) == [1, 2]
 
 
 def test_a_failed_retry_does_not_take_a_late_value_away():

@@ -234,7 +234,7 @@ class SurrogateAssisted:
         X = torch.cat([X_new, X_a], dim=1)
         keep = torch.cat([is_new, is_additional & ~steps.is_known(X_a, run)], dim=1)
         keep = steps.first_of_equals(X, keep)
-        is_slow = keep & (torch.arange(X.shape[1], device=X.device) < self.n_new)
+        is_slow = keep & (torch.arange(X.shape[1], device=X.device) < X_new.shape[1])
         return Proposal(X=X, evaluation_mask=torch.stack([keep, is_slow], dim=-1))
 
     def _around(
@@ -248,7 +248,9 @@ class SurrogateAssisted:
         n_slow = run.used[:, SLOW] + is_new.sum(dim=1)
         credit = self._fast_target(n_slow, int(state["n_design"]), run)
         credit = (credit - run.used[:, FAST] - is_new.sum(dim=1)).clamp_min(0)
-        n_slots, period = int(self.n_new * run.tau) + 1, int(state["period"])
+        if run.wanted is not None:  # for the workers that are left
+            credit = torch.minimum(credit, (run.wanted[:, FAST] - is_new.sum(dim=1)).clamp_min(0))
+        n_slots, period = int(X_new.shape[1] * run.tau) + 1, int(state["period"])
         X, exists = steps.around(
             X_new, is_new, credit.clamp_max(n_slots), n_slots, run, period, margin=self.box_margin
         )

@@ -92,6 +92,9 @@ class RunView:
     """One seed for each run."""
     grid: Float[Tensor, " d"] | None = None
     """`Problem.grid`: steps of integer and fixed dimensions, or None."""
+    wanted: Int[Tensor, "b 2"] | None = None
+    """How many evaluations of (fast, slow) there are free workers for. Only asynchronous
+    strategies are told; None: as many as a strategy has for one step."""
 
     @property
     def b(self) -> int:
@@ -128,7 +131,8 @@ class RunView:
 class Strategy(Protocol):
     """How to choose the next evaluations.
 
-    A strategy whose attribute `ignores_delay` is True has another budget, see `budget`.
+    A strategy whose attribute `ignores_delay` is True has another budget, see `budget`. One
+    that proposes at any time, whatever is outstanding, is an `AsynchronousStrategy`.
     """
 
     @property
@@ -143,6 +147,27 @@ class Strategy(Protocol):
     def propose(self, state: State, run: RunView) -> tuple[Proposal, State]:
         """Return the next step, all that can be decided now, and the state after it."""
         ...
+
+
+@runtime_checkable
+class AsynchronousStrategy(Strategy, Protocol):
+    """A strategy that can propose while results are outstanding, if it is so configured."""
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether it does."""
+        ...
+
+    def offers(self, state: State, run: RunView) -> Int[Tensor, "b 2"]:
+        """Return how many evaluations of (fast, slow) it would propose now, if wanted."""
+        ...
+
+
+def asynchronous(strategy: Strategy) -> AsynchronousStrategy | None:
+    """Return the strategy if it proposes at any time, else None."""
+    if isinstance(strategy, AsynchronousStrategy) and strategy.asynchronous:
+        return strategy
+    return None
 
 
 def budget(strategy: Strategy, problem: Problem, n_slow: int) -> tuple[int, int]:

@@ -64,16 +64,32 @@ def is_known(X: Float[Tensor, "b k d"], run: RunView) -> Bool[Tensor, "b k"]:
     return (near & run.exists.unsqueeze(1)).any(dim=-1)
 
 
-def first_of_equals(X: Float[Tensor, "b k d"], keep: Bool[Tensor, "b k"]) -> Bool[Tensor, "b k"]:
-    """Unmark points that equal an earlier marked one."""
-    near = _are_near(X, X)
+def is_clear(X: Float[Tensor, "b k d"], run: RunView, radius: float) -> Bool[Tensor, "b k"]:
+    """Return which points keep away from all points with a value on its way.
+
+    Args:
+        X: Points in the unit cube.
+        run: The runs.
+        radius: How far, in the largest difference of a coordinate.
+    """
+    near = _are_near(X, run.archive.X, radius)
+    return ~(near & run.pending.any(dim=-1).unsqueeze(1)).any(dim=-1)
+
+
+def first_of_equals(
+    X: Float[Tensor, "b k d"], keep: Bool[Tensor, "b k"], radius: float = SAME_POINT
+) -> Bool[Tensor, "b k"]:
+    """Unmark points that equal an earlier marked one, or lie nearer to it than `radius`."""
+    near = _are_near(X, X, radius)
     earlier = torch.ones_like(near[0]).tril(-1) & near & keep.unsqueeze(1)
     return keep & ~earlier.any(dim=-1)
 
 
-def _are_near(A: Float[Tensor, "b k d"], B: Float[Tensor, "b n d"]) -> Bool[Tensor, "b k n"]:
+def _are_near(
+    A: Float[Tensor, "b k d"], B: Float[Tensor, "b n d"], radius: float = SAME_POINT
+) -> Bool[Tensor, "b k n"]:
     # cdist makes no table of b x k x n x d differences.
-    return torch.cdist(A, B, p=math.inf) < SAME_POINT
+    return torch.cdist(A, B, p=math.inf) < radius
 
 
 def around(
@@ -121,21 +137,37 @@ def choose_new(
     n_slots: int,
     run: RunView,
     period: int,
+    *,
+    clearance: float = SAME_POINT,
 ) -> tuple[Float[Tensor, "b s d"], Bool[Tensor, "b s"]]:
     """Draw at most n new points at random from the candidates.
 
     A run whose candidates are all known gets random new points of the cube instead, so
     that it goes on; it gets none if those are known too (a finite space is exhausted).
+
+    Args:
+        X: Points.
+        candidates: Which of them may be chosen.
+        n: How many points each run takes.
+        n_slots: Room for points, at least the largest n.
+        run: The runs.
+        period: Counter for the random numbers.
+        clearance: How far new points keep away from each other and from pending ones.
     """
-    fresh = candidates & ~is_known(X, run)
+
+    def may_be_new(X: Tensor) -> Tensor:
+        fresh = ~is_known(X, run)  # pending points are known too
+        return fresh & is_clear(X, run, clearance) if clearance > SAME_POINT else fresh
+
+    fresh = candidates & may_be_new(X)
     if bool(fresh.any(dim=1).all()):
-        marked = first_of_equals(X, fresh)
+        marked = first_of_equals(X, fresh, clearance)
     else:
         random = uniforms(run.seeds, "fallback", period, (_N_FALLBACK, run.d), dtype=run.dtype)
         random = snap(random, run.grid)
-        spare = ~is_known(random, run) & ~fresh.any(dim=1, keepdim=True)
+        spare = may_be_new(random) & ~fresh.any(dim=1, keepdim=True)
         X = torch.cat([X, random], dim=1)
-        marked = first_of_equals(X, torch.cat([fresh, spare], dim=1))
+        marked = first_of_equals(X, torch.cat([fresh, spare], dim=1), clearance)
     u = uniforms(run.seeds, "choice", period, X.shape[1:2], dtype=run.dtype)
     order = u.masked_fill(~marked, torch.inf).argsort(dim=1)[:, :n_slots]
     points = take_rows(X, order)

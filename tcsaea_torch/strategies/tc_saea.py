@@ -20,6 +20,7 @@ from tcsaea_torch.models.surrogate import Surrogate, Trend
 from tcsaea_torch.models.training_set import TrainingSet, drop_superseded, merge_duplicates
 from tcsaea_torch.strategies import steps
 from tcsaea_torch.strategies.assisted import SurrogateAssisted, dace, thetas, warm_start
+from tcsaea_torch.strategies.asynchronous import believe, best_fast, fill, latest_new
 from tcsaea_torch.strategies.base import (
     FAST,
     SLOW,
@@ -29,13 +30,29 @@ from tcsaea_torch.strategies.base import (
     register,
     tensor_in,
 )
+from tcsaea_torch.strategies.start import breed_new, sample_design
 from tcsaea_torch.transfer.co_surrogate import co_training_set, synthetic_values
 from tcsaea_torch.transfer.instance_selection import Interval, half_width, is_believed
 from tcsaea_torch.transfer.polynomial import Quadratic, fit_quadratic
 from tcsaea_torch.types import Bool, Float, Int, Tensor
-from tcsaea_torch.validation import check_bool, check_choice, check_int, keep_checked
+from tcsaea_torch.validation import check_bool, check_choice, check_int, check_real, keep_checked
 
 _MODELS = ("fast", "slow", "co")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Models:
+    """The surrogates of a period."""
+
+    fast: Surrogate
+    slow: Surrogate
+    co: Surrogate | Quadratic
+
+    @property
+    def fitted(self) -> dict[str, Surrogate]:
+        """Those with hyper-parameters, by name."""
+        fitted = {"fast": self.fast, "slow": self.slow}
+        return {**fitted, "co": self.co} if isinstance(self.co, Surrogate) else fitted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +81,13 @@ class TCSAEA(SurrogateAssisted):
     the one after it."""
     last_transfer_period: int | None = None
     """Period after which no synthetic values are used; None: never."""
+    asynchronous: bool = False
+    """Whether it proposes at any time, for free workers, or waits for all values of a
+    period as the paper does. Then a period has as many new points as there are workers
+    free for them; additional points are asked for when workers are free for these."""
+    clearance: float = 1e-3
+    """How far asynchronous proposals keep away from outstanding points and from each other:
+    the largest difference of a coordinate in the unit cube."""
     name: str = "tc-saea"
     """Name of this configuration."""
 
@@ -71,12 +95,13 @@ class TCSAEA(SurrogateAssisted):
         super().__post_init__()
         check_choice("trend_co", self.trend_co, ("constant", "linear"))
         check_choice("co_surrogate", self.co_surrogate, ("kriging", "quadratic"))
-        for switch in ("limit_first_fast", "accumulate", "pure_at_fit"):
+        for switch in ("limit_first_fast", "accumulate", "pure_at_fit", "asynchronous"):
             check_bool(switch, getattr(self, switch))
         check_choice("transfer", self.transfer, ("interval", "all", "none"))
         check_choice("interval", self.interval, ("sd", "variance"))
         if self.last_transfer_period is not None:
             keep_checked(self, check_int, "last_transfer_period", minimum=0)
+        keep_checked(self, check_real, "clearance", minimum=0.0, maximum=0.5)
 
     def init(self, run: RunView) -> State:
         """Return the state before the initial design."""
@@ -89,37 +114,129 @@ class TCSAEA(SurrogateAssisted):
             "width": zeros,
         }
 
+    def propose(self, state: State, run: RunView) -> tuple[Proposal, State]:
+        """Return the next step: what all values so far allow, or what is wanted at once."""
+        return self._propose_now(state, run) if self.asynchronous else super().propose(state, run)
+
+    # ------------------------------------------------------------------ at any time
+
+    def offers(self, state: State, run: RunView) -> Int[Tensor, "b 2"]:
+        """Return how many evaluations of (fast, slow) an asynchronous run could have now."""
+        n_slow = run.left.amin(dim=-1)
+        if state["stage"] == "design" and run.n_init:
+            n_design = n_slow.clamp_max(run.n_init)
+            return torch.stack([n_design, n_design], dim=-1)
+        return torch.stack([self._credit(state, run), n_slow], dim=-1)
+
+    def _credit(self, state: State, run: RunView) -> Int[Tensor, " b"]:
+        """Return the fast evaluations that the slow ones asked for so far have released."""
+        target = self._fast_target(run.used[:, SLOW], int(state["n_design"]), run)
+        return (target - run.used[:, FAST]).clamp_min(0)
+
+    def _propose_now(self, state: State, run: RunView) -> tuple[Proposal, State]:
+        """Return work for free workers, whatever is outstanding."""
+        if state["stage"] == "design":
+            proposal, state = sample_design(state, run)
+            if state["n_design"]:
+                return proposal, state
+            state = {**state, "stage": "periods"}
+        n_fast, n_slow = self.offers(state, run).unbind(dim=-1)
+        if run.wanted is not None:
+            n_fast, n_slow = (
+                torch.minimum(n_fast, run.wanted[:, FAST]),
+                torch.minimum(n_slow, run.wanted[:, SLOW]),
+            )
+        elif state["stage"] == "soea" and bool((n_fast > 0).any()):
+            n_fast, n_slow = n_fast.clamp_max(int(state["n_design"])), torch.zeros_like(n_slow)
+        else:
+            n_slow = n_slow.clamp_max(self.n_new)
+        if bool((n_slow > 0).any()):
+            period = int(state["period"]) + 1
+            return self._period({**state, "stage": "periods", "period": period}, run, n_slow)
+        if not bool((n_fast > 0).any()):
+            return Proposal.nothing(run, run.pending), state
+        return self._fast_alone(state, run, n_fast)
+
+    def _fast_alone(
+        self, state: State, run: RunView, n: Int[Tensor, " b"]
+    ) -> tuple[Proposal, State]:
+        """Propose n points for the fast objective: offspring at first, then additional ones."""
+        k, is_start = int(n.amax()), state["stage"] == "soea"
+        if is_start:
+            parents = best_fast(run, int(state["n_design"]), maximise=self.soea_maximises)
+            generation = int(state["generation"]) + 1
+            state = {**state, "generation": generation}
+            X, keep = breed_new(parents, k, run, "soea", generation, self.variation)
+        else:
+            X_new, is_new = latest_new(run, self.n_new)
+            X, keep = steps.around(
+                X_new, is_new, n, k, run, len(run.archive), margin=self.box_margin
+            )
+        X, is_asked = fill(X, keep, n, run, self.clearance)
+        mask = torch.stack([is_asked, torch.zeros_like(is_asked)], dim=-1)
+        proposal = Proposal(X=X, evaluation_mask=mask)
+        if is_start:
+            return proposal, state
+        state = _aligned(state, run)
+        return proposal, self._foreseen(
+            state, proposal, self._train(state, run, int(state["period"]))
+        )
+
+    def _with_outstanding(self, run: RunView, models: _Models) -> tuple[Surrogate, Surrogate]:
+        """Return GP_f and GP_s as if outstanding values had come as they are foreseen.
+
+        Where the fast value has come, the slow one is foreseen by it and the co-surrogate.
+        """
+        if not self.asynchronous:
+            return models.fast, models.slow
+        X, nugget = run.archive.X, self.kriging.nugget_for(run.dtype)
+        gp_f = believe(models.fast, run, FAST, *models.fast.predict(X), nugget=nugget)
+        mean, variance = models.slow.predict(X)
+        if isinstance(models.co, Surrogate) and self.transfer != "none":
+            is_fast = run.archive.observed[..., FAST]
+            co_mean, co_variance = models.co.predict(X)
+            synthetic = synthetic_values(run.archive.Y[..., FAST], co_mean)
+            mean = torch.where(is_fast, synthetic, mean)
+            variance = torch.where(is_fast, co_variance, variance)
+        return gp_f, believe(models.slow, run, SLOW, mean, variance, nugget=nugget)
+
+    # ------------------------------------------------------------------ periods
+
     def _period(
         self, state: State, run: RunView, n_new: Int[Tensor, " b"]
     ) -> tuple[Proposal, State]:
         """Fit, search, select: one pass of the main loop (lines 2 to 24)."""
         state, period = _aligned(state, run), int(state["period"])
-        gp_f, gp_s, gp_c = self._train(state, run, period)  # lines 3 to 5, 20 to 24
+        models = self._train(state, run, period)  # lines 3 to 5, 20 to 24
+        gp_f, gp_s = self._with_outstanding(run, models)
         population, vectors = self._search(state, run, gp_f, gp_s)  # lines 6 to 10
         X, occupied = self._acquire(run, population, gp_f, gp_s)  # lines 11 and 12
-        X_new, is_new = steps.choose_new(X, occupied, n_new, self.n_new, run, period)
+        n_slots = max(1, int(n_new.amax())) if self.asynchronous else self.n_new
+        clearance = self.clearance if self.asynchronous else steps.SAME_POINT
+        X_new, is_new = steps.choose_new(
+            X, occupied, n_new, n_slots, run, period, clearance=clearance
+        )
         proposal = self._with_additional(state, run, X_new, is_new)  # line 13
+        return proposal, self._foreseen({**state, "vectors": vectors}, proposal, models)
 
-        # Lines 15 and 16, with the models of this period; line 17 when y_f is known.
+    def _foreseen(self, state: State, proposal: Proposal, models: "_Models") -> State:
+        """Keep what today's models say of the points (lines 15 and 16).
+
+        Line 17 follows when y_f is known.
+        """
         X, (is_asked, is_slow) = proposal.X, proposal.evaluation_mask.unbind(dim=-1)
-        co_mean, (slow_mean, slow_variance) = gp_c.mean(X), gp_s.predict(X)
-        models = {"fast": gp_f, "slow": gp_s}
-        if isinstance(gp_c, Surrogate):
-            models["co"] = gp_c
-        state = {
+        co_mean, (slow_mean, slow_variance) = models.co.mean(X), models.slow.predict(X)
+        period = int(state["period"])
+        return {
             **state,
-            **thetas(models),
-            "vectors": vectors,
+            **thetas(models.fitted),
             "born": _appended(state, "born", (is_asked & ~is_slow) * period),
             "co_mean": _appended(state, "co_mean", co_mean),
             "slow_mean": _appended(state, "slow_mean", slow_mean),
             "width": _appended(state, "width", half_width(slow_variance, self.interval)),
         }
-        return proposal, state
 
-    def _train(
-        self, state: State, run: RunView, period: int
-    ) -> tuple[Surrogate, Surrogate, Surrogate | Quadratic]:
+    def _train(self, state: State, run: RunView, period: int) -> "_Models":
         """Limit the training sets and train GP_f, GP_s and GP_c (lines 3 to 5, 20 to 24)."""
         archive = run.archive
         observed = archive.observed
@@ -142,7 +259,7 @@ class TCSAEA(SurrogateAssisted):
         models = steps.fit_models(
             sets, trends, self.kriging, {name: warm_start(state, name) for name in sets}
         )
-        return models["fast"], models["slow"], quadratic or models["co"]
+        return _Models(fast=models["fast"], slow=models["slow"], co=quadratic or models["co"])
 
     def _transferable(
         self, state: State, run: RunView, period: int
