@@ -239,6 +239,7 @@ def decode(kind: str, scalars: str, data: bytes, before: Pieces) -> tuple[Event,
             _expect_rows(content["X"], content["evaluation_mask"], torch.bool)
             if content["archive_mask"] is not None:
                 _expect(content["archive_mask"], torch.bool, 2)
+            _expect_fields(content, queued=bool)
             return Asked(**content), after
         case "Attached":
             _expect_rows(content["X"], content["Y"], torch.float64)

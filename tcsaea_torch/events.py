@@ -33,6 +33,8 @@ class Asked:
     """The strategy's state after this step."""
     archive_mask: Bool[Tensor, "n 2"] | None = None
     """Missing values of the rows so far to evaluate too."""
+    queued: bool = False
+    """Whether they wait in the run's queue until workers are free; else `ask` returned all."""
     time: float = field(default_factory=time.time)
     """Seconds since the epoch."""
 
@@ -80,7 +82,7 @@ class Withdrawn:
 
 @dataclass(frozen=True, kw_only=True)
 class HandedOut:
-    """`ask` returned evaluations that were asked for, or are to be tried again."""
+    """`ask` returned evaluations from the queue."""
 
     ids: tuple[int, ...]
     time: float = field(default_factory=time.time)
@@ -160,7 +162,7 @@ class RunState:
         self.used = [0, 0]
         self.strategy_state = strategy_state
         self.records: list[Record] = []
-        # Ids in the order of asking; a dict, since a list would be searched for each.
+        # The queue: ids in the order of asking. A dict, since a list would be searched for each.
         self.to_hand_out: dict[int, None] = {}
         self.n_rows = 0
         self._X = torch.zeros(16, problem.d, dtype=torch.float64)
@@ -220,10 +222,11 @@ class RunState:
         self.n_rows = end
         return start
 
-    def _new_record(self, row: int, objective: Objective, at: float) -> Record:
+    def _new_record(self, row: int, objective: Objective, at: float, *, queued: bool) -> Record:
         record = Record(id=len(self.records), point_id=row, objective=objective, asked_at=at)
         self.records.append(record)
-        self.to_hand_out[record.id] = None
+        if queued:
+            self.to_hand_out[record.id] = None
         self.used[objective.column] += 1
         self._status[row, objective.column] = _PENDING
         return record
@@ -234,17 +237,17 @@ class RunState:
         for k, wanted in enumerate(event.evaluation_mask.tolist()):
             if any(wanted):
                 self._row_of.setdefault(_key(X_user[k]), start + k)
-                self._ask(start + k, wanted, event.time)
+                self._ask(start + k, wanted, event)
         if event.archive_mask is not None:
             for row in event.archive_mask.any(dim=-1).nonzero().flatten().tolist():
-                self._ask(row, event.archive_mask[row].tolist(), event.time)
+                self._ask(row, event.archive_mask[row].tolist(), event)
         self.strategy_state = event.strategy_state
 
-    def _ask(self, row: int, wanted: list[bool], at: float) -> None:
+    def _ask(self, row: int, wanted: list[bool], event: Asked) -> None:
         # The slow value first: it takes longest.
         for objective in (Objective.SLOW, Objective.FAST):
             if wanted[objective.column]:
-                self._new_record(row, objective, at)
+                self._new_record(row, objective, event.time, queued=event.queued)
 
     def _handed_out(self, event: HandedOut) -> None:
         for id in event.ids:
@@ -276,7 +279,7 @@ class RunState:
             return  # a retry failed, but the value had come late
         self._status[row, column] = _FAILED
         if event.retry and self.used[column] < self.total[column]:
-            self._new_record(row, record.objective, event.time)
+            self._new_record(row, record.objective, event.time, queued=True)
 
     def _attached(self, event: Attached) -> None:
         U = self.problem.to_unit(event.X)

@@ -258,14 +258,14 @@ class Optimizer:
         """
         wanted = check_wanted(n_fast, n_slow)
         with self._changing():
-            if wanted is None:
-                if not self._state.to_hand_out:
-                    self._propose()
-                chosen = list(self._waiting())
+            if wanted is None and not self._state.to_hand_out:
+                n_before = len(self._state.records)
+                self._propose()
+                chosen = self._state.records[n_before:]
             else:
-                chosen = self._gather(wanted)
-            if chosen:
-                self._run.record(HandedOut(ids=tuple(record.id for record in chosen)))
+                chosen = list(self._waiting()) if wanted is None else self._gather(wanted)
+                if chosen:
+                    self._run.record(HandedOut(ids=tuple(record.id for record in chosen)))
             return [self._evaluation(record) for record in chosen]
 
     def next_action(self) -> NextAction:
@@ -568,6 +568,7 @@ class Optimizer:
                 evaluation_mask=proposal.evaluation_mask[0].cpu(),
                 archive_mask=None if again is None else again[0].cpu(),
                 strategy_state=strategy_state,
+                queued=wanted is not None,
             )
         )
         return True

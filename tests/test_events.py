@@ -32,13 +32,14 @@ def new_state(n_fast=10, n_slow=5, directions=("minimize", "minimize")):
     return RunState(problem, n_fast=n_fast, n_slow=n_slow, strategy_state={"step": 0})
 
 
-def asked(*rows, X=None, step=1):
+def asked(*rows, X=None, step=1, queued=False):
     """Ask for rows with these masks; row k is at (k, 1) in user's units."""
     X = [[k / 10, 0.1] for k in range(len(rows))] if X is None else X
     return Asked(
         X=torch.tensor(X, dtype=torch.float64).reshape(-1, 2),
         evaluation_mask=torch.tensor(rows),
         strategy_state={"step": step},
+        queued=queued,
         time=7.0,
     )
 
@@ -147,7 +148,7 @@ def test_retries_stop_at_the_budget():
 
 
 def test_a_withdrawn_retry_is_neither_handed_out_nor_counted():
-    events = [asked(BOTH), Failed(id=0, reason="", retry=True), Told(id=0, value=2.0)]
+    events = [asked(BOTH, queued=True), Failed(id=0, reason="", retry=True), Told(id=0, value=2.0)]
     state = fold(new_state(), [*events, Withdrawn(id=2, time=9.0)])
     assert list(state.to_hand_out) == [1]
     assert state.used == [1, 1]
@@ -158,20 +159,20 @@ def test_a_withdrawn_retry_is_neither_handed_out_nor_counted():
 
 
 def test_what_failed_before_it_was_handed_out_is_not_handed_out():
-    state = apply(new_state(), asked(BOTH))
+    state = apply(new_state(), asked(BOTH, queued=True))
     apply(state, Failed(id=0, reason="", retry=True))
     assert list(state.to_hand_out) == [1, 2]
 
 
 def test_a_failed_retry_does_not_take_a_late_value_away():
-    events = [asked(BOTH), Failed(id=0, reason="", retry=True), Told(id=0, value=2.0)]
+    events = [asked(BOTH, queued=True), Failed(id=0, reason="", retry=True), Told(id=0, value=2.0)]
     state = fold(new_state(), [*events, Failed(id=2, reason="")])
     assert values(state) == [[None, 2.0]]
     assert not state.failed.any()
 
 
 def test_of_a_late_value_and_a_retrys_value_the_first_holds():
-    events = [asked(BOTH), Failed(id=0, reason="", retry=True), Told(id=0, value=2.0)]
+    events = [asked(BOTH, queued=True), Failed(id=0, reason="", retry=True), Told(id=0, value=2.0)]
     state = fold(new_state(), [*events, Told(id=2, value=2.5)])
     assert values(state) == [[None, 2.0]]
     assert statuses(state) == ["done", "pending", "done"]
@@ -331,6 +332,6 @@ def test_fold_applies_in_order_and_returns_the_state():
 @pytest.mark.usefixtures("unchecked")
 def test_anything_else_is_no_event():
     with pytest.raises(
-        InvalidInputError, match="event must be Asked, Told, Failed, Attached or Withdrawn"
+        InvalidInputError, match="event must be Asked, HandedOut, Told, Failed"
     ):
         apply(new_state(), "told")  # pyright: ignore[reportArgumentType]

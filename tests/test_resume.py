@@ -55,12 +55,13 @@ def test_kill_at_random_moments_loses_nothing_and_changes_nothing(n_kills, tmp_p
 
 
 SCRIPT = """
-import sys, os, signal
+import sys, os, signal, time
 import tcsaea_torch as tc
 calls = 0
 def fast(x):
     global calls
     calls += 1
+    time.sleep(0.05)  # the disk may be slow
     if calls == int(sys.argv[2]):
         os.kill(os.getpid(), signal.SIGKILL)
     return float((x**2).sum())
