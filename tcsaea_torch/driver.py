@@ -4,9 +4,11 @@ import logging
 import os
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Future
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,14 +16,14 @@ from tqdm.auto import tqdm
 
 from tcsaea_torch.errors import InvalidInputError, JournalError, ObjectiveError, ProtocolError
 from tcsaea_torch.events import Attached, Event, Failed, Status, Told
-from tcsaea_torch.executors import ExecutorPair, Lanes, Submits, make_lanes
+from tcsaea_torch.executors import ExecutorPair, Lanes, Submits, for_each_objective, make_lanes
 from tcsaea_torch.journal import Journal
 from tcsaea_torch.optimizer import Evaluation, Optimizer
 from tcsaea_torch.problem import Problem, call_objective
 from tcsaea_torch.result import Result
 from tcsaea_torch.strategies import Strategy
 from tcsaea_torch.types import Objective
-from tcsaea_torch.validation import check_bool, check_callable, check_instance, describe
+from tcsaea_torch.validation import check_bool, check_callable, check_instance, check_int, describe
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +43,7 @@ def minimize(
     dtype: torch.dtype = torch.float64,
     executor: Submits | Mapping[str, Submits | None] | ExecutorPair | None = None,
     timeout_s: float | Mapping[str, float | None] | None = None,
+    retries: int | Mapping[str, int] = 0,
     journal: str | os.PathLike[str] | None = None,
     initial_data: dict[str, Any] | None = None,
     callbacks: Sequence[Callback] = (),
@@ -87,6 +90,10 @@ def minimize(
             it begins, which workers on other machines tell through a directory for temporary
             files in common with this one; without it there is no limit. A call of a
             `vectorized` function has as long for all its points.
+        retries: How often an evaluation that failed is made again, for both objectives or
+            as a dict such as `{"slow": 2}`; a missing key means never. Each try counts
+            against the budget, and there is none when that is spent. A point whose tries
+            have all failed is not proposed again. A resumed run counts the tries before.
         journal: Path of a file that makes the run durable: everything is stored in it
             before it counts. If there is one already, its run goes on: after a crash, call
             the same script again. Evaluations that were under way are made again, with the
@@ -102,7 +109,8 @@ def minimize(
 
     Raises:
         InvalidInputError: If an argument is wrong.
-        ObjectiveError: If every evaluation of an objective in the initial design failed.
+        ObjectiveError: If every evaluation of an objective in the initial design failed,
+            its retries too.
         JournalError: If the journal cannot be written, belongs to another run, or is of
             other settings.
     """
@@ -110,6 +118,7 @@ def minimize(
     callbacks = _check_callbacks(callbacks)
     check_instance("problem", problem, Problem)
     lanes = make_lanes(executor, timeout_s)
+    tries = for_each_objective("retries", retries, partial(check_int, minimum=0), 0)
     for objective in Objective:
         lanes.check_function(objective, problem.function_of(objective))
     settings = {
@@ -121,7 +130,7 @@ def minimize(
     else:
         optimizer = Optimizer(problem, journal=journal, **settings)
     with optimizer, lanes, _Progress(optimizer, enabled=progress) as bar:
-        run = _Run(optimizer, lanes, (bar, *callbacks))
+        run = _Run(optimizer, lanes, tries, (bar, *callbacks))
         try:
             run.to_end()
         except (KeyboardInterrupt, BrokenExecutor) as error:
@@ -182,16 +191,26 @@ def _check_callbacks(callbacks: Any) -> tuple[Callback, ...]:
 class _Run:
     """What a run has under way: ask, submit and tell until nothing is left to do."""
 
-    def __init__(self, optimizer: Optimizer, lanes: Lanes, callbacks: Sequence[Callback]) -> None:
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        lanes: Lanes,
+        retries: Mapping[Objective, int],
+        callbacks: Sequence[Callback],
+    ) -> None:
         self._optimizer, self._lanes, self._callbacks = optimizer, lanes, callbacks
+        self._retries = retries
         # Calls that were submitted and have not ended; the late ones were given up.
         self._running: _Calls = {}
         self._late: _Calls = {}
         # What the optimizer waited for when it had nothing to do, and its `n_used` then.
         self._waits_for: frozenset[int] = frozenset()
         self._n_used_then: tuple[int, int] | None = None
-        self._n_failed = dict.fromkeys(Objective, 0)
+        # Failed tries of each value, from the events so far: those before a crash count too.
+        self._n_failed: Counter[tuple[int, Objective]] = Counter()
+        self._n_read = 0
         self._works: set[Objective] = set()
+        self._read()
 
     def to_end(self) -> None:
         """Go on until nothing is pending and nothing more is proposed."""
@@ -267,13 +286,29 @@ class _Run:
                 "%s evaluation %d failed: %s",
                 evaluation.objective, evaluation.id, reason.splitlines()[-1],
             )  # fmt: skip
-            self._optimizer.fail(evaluation.id, reason)
+            self._read()
+            n = self._n_failed[evaluation.point_id, evaluation.objective]
+            retry = n < self._retries[evaluation.objective]
+            self._optimizer.fail(evaluation.id, reason, retry=retry)
+
+    def _read(self) -> None:
+        """Take the events into account that have come since the last time."""
+        events = self._optimizer.events
+        for event in events[self._n_read :]:
+            if isinstance(event, Told | Failed):
+                record = self._optimizer.record(event.id)
+                if isinstance(event, Told):
+                    self._works.add(record.objective)
+                else:
+                    self._n_failed[record.point_id, record.objective] += 1
+        self._n_read = len(events)
 
     def _note(self, events: Sequence[Event]) -> None:
         """Call the callbacks, and stop a run that cannot work."""
+        self._read()
         for event in events:
-            if isinstance(event, Told | Failed):
-                self._count(event)
+            if isinstance(event, Told | Failed) and event.id in self._waits_for:
+                self._n_used_then = None
         for event in events:
             for callback in self._callbacks:
                 callback(self._optimizer, event)
@@ -281,22 +316,15 @@ class _Run:
         if failed:
             self._check_design(failed[-1])
 
-    def _count(self, event: Told | Failed) -> None:
-        objective = self._optimizer.record(event.id).objective
-        if event.id in self._waits_for:
-            self._n_used_then = None
-        if isinstance(event, Told):
-            self._works.add(objective)
-        else:
-            self._n_failed[objective] += 1
-
     def _check_design(self, last: Failed) -> None:
         """Stop a run in which an objective has never worked, once it had its design's chances."""
         optimizer = self._optimizer
         objective = optimizer.record(last.id).objective
-        n = self._n_failed[objective]
+        if objective in self._works:
+            return
+        n = sum(k for (_, o), k in self._n_failed.items() if o is objective)
         is_all = n >= optimizer.n_init and n == optimizer.n_used[objective.column]
-        if is_all and objective not in self._works:
+        if is_all:
             raise ObjectiveError(
                 f"all {n} evaluations of the {objective} objective failed; "
                 f"the last one: {last.reason}"

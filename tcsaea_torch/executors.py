@@ -169,7 +169,7 @@ class Pools(Lanes):
     """
 
     def __init__(self, executors: Mapping[Objective, Submits | None], limits: Limits) -> None:
-        self._executors = {o: OwnThread(str(o)) if e is None else e for o, e in executors.items()}
+        self._executors = {o: OwnThreads(str(o)) if e is None else e for o, e in executors.items()}
         self._limits = limits
         self._counter = itertools.count()
         self._place: dict[Future[Any], int] = {}  # calls that have not ended
@@ -253,12 +253,12 @@ class Pools(Lanes):
                 continue
             overdue[future] = f"timed out after {limit:g} s"
             executor = self.of(objective)
-            if isinstance(executor, OwnThread):
+            if isinstance(executor, OwnThreads):
                 executor.leave_behind(future)
         return overdue
 
     def _mark(self, objective: Objective, place: int) -> Path | None:
-        if isinstance(self.of(objective), OwnThread):
+        if isinstance(self.of(objective), OwnThreads):
             return None
         if self._marks is None:
             self._marks = TemporaryDirectory(prefix="tcsaea-", ignore_cleanup_errors=True)
@@ -276,24 +276,28 @@ class Pools(Lanes):
     ) -> None:
         """Drop what has not started, and do not wait for what runs."""
         for executor in self._executors.values():
-            if isinstance(executor, OwnThread):
+            if isinstance(executor, OwnThreads):
                 executor.shutdown(wait=False, cancel_futures=True)
         if self._marks is not None:
             self._marks.cleanup()
 
 
-class OwnThread(Executor):
-    """One thread that makes calls one after another; it can be left to a call that hangs.
+class OwnThreads(Executor):
+    """Threads that make calls one after another; one can be left to a call that hangs.
 
-    It ends with the program, whatever it does then.
+    They end with the program, whatever they do then.
+
+    Args:
+        name: Of the threads.
+        n: How many there are.
     """
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, n: int = 1) -> None:
+        self._name, self._n = name, n
         self._lock = threading.Lock()
         self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._running: Future[Any] | None = None
+        self._threads: set[threading.Thread] = set()
+        self._running: dict[Future[Any], threading.Thread] = {}
         self._is_shut = False
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -303,42 +307,43 @@ class OwnThread(Executor):
                 raise RuntimeError("cannot submit a call after shutdown")
             future: Future[Any] = Future()
             self._calls.put((future, partial(fn, *args, **kwargs)))
-            if self._thread is None:
+            if len(self._threads) < self._n:
                 self._start()
         return future
 
     def leave_behind(self, future: Future[Any]) -> None:
-        """Go on with another thread, if the present one is busy with this call."""
+        """Go on with another thread, if one is busy with this call."""
         with self._lock:
-            if self._running is future:
+            if future in self._running:
+                self._threads.remove(self._running.pop(future))
                 self._start()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more calls, and end the thread after those that came."""
+        """Take no more calls, and end the threads after those that came."""
         with self._lock:
-            self._is_shut, thread = True, self._thread
+            self._is_shut, threads = True, list(self._threads)
             with suppress(Empty):
                 while cancel_futures:
                     call = self._calls.get_nowait()
                     if call is not None:
                         call[0].cancel()
-            self._calls.put(None)
-        if wait and thread is not None:
+            for _ in threads:
+                self._calls.put(None)
+        for thread in threads if wait else ():
             thread.join()
 
     def _start(self) -> None:
-        self._running = None
-        self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+        self._threads.add(thread)
+        thread.start()
 
     def _work(self) -> None:
-        me = threading.current_thread()
         while (call := self._calls.get()) is not None:
             future, function = call
             if not future.set_running_or_notify_cancel():
                 continue
             with self._lock:
-                self._running = future
+                self._running[future] = threading.current_thread()
             try:
                 result = function()
             except BaseException as error:
@@ -346,9 +351,8 @@ class OwnThread(Executor):
             else:
                 future.set_result(result)
             with self._lock:
-                if self._thread is not me:
+                if self._running.pop(future, None) is None:
                     return  # left behind: another thread has taken over
-                self._running = None
 
 
 class _Timed:

@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from tcsaea_torch.errors import InvalidInputError
-from tcsaea_torch.executors import OwnThread, Pools, make_lanes
+from tcsaea_torch.executors import OwnThreads, Pools, make_lanes
 from tcsaea_torch.types import Objective
 
 PATIENCE = 20.0
@@ -130,7 +130,7 @@ def test_calls_that_have_ended_come_in_the_order_of_submission():
 
 def test_a_thread_that_is_left_behind_makes_no_more_calls():
     release, names = threading.Event(), []
-    thread = OwnThread("mine")
+    thread = OwnThreads("mine")
 
     def call(waits):
         names.append(threading.get_ident())
@@ -151,6 +151,38 @@ def test_a_thread_that_is_left_behind_makes_no_more_calls():
     assert len({*names[1:]}) == 1
     assert names[0] != names[1]
     thread.shutdown()
+
+
+def test_several_threads_and_some_are_left_behind():
+    release, together = threading.Event(), threading.Barrier(3)
+    threads = OwnThreads("mine", 3)
+
+    def meet():
+        together.wait(PATIENCE)
+        return threading.get_ident()
+
+    def meetings():
+        return {future.result(PATIENCE) for future in [threads.submit(meet) for _ in range(3)]}
+
+    before = meetings()  # three at a time
+    assert len(before) == 3
+    started = [threading.Event() for _ in range(2)]
+
+    def hang(k):
+        started[k].set()
+        assert release.wait(PATIENCE)
+
+    hanging = [threads.submit(hang, k) for k in range(2)]
+    for k in range(2):
+        assert started[k].wait(PATIENCE)
+        threads.leave_behind(hanging[k])
+        threads.leave_behind(hanging[k])  # once is enough
+    after = meetings()
+    assert len(after) == 3
+    assert len(after - before) == 2
+    release.set()
+    threads.shutdown()
+    assert [future.result(PATIENCE) for future in hanging] == [None, None]
 
 
 @pytest.mark.parametrize("value", [0.0, -1, True, "3", float("nan"), {"fast": 0}, {"slo": 3}])

@@ -204,6 +204,12 @@ bad("minimize", "timeout_s", [
     ("text-inside", {"slow": "3"}, "a finite real number > 0", "'3'"),
     ("zero-inside", {"slow": 1.0, "fast": 0}, "a finite real number > 0", "0"),
 ])  # fmt: skip
+bad("minimize", "retries", integers(0))
+bad("minimize", "retries", [
+    ("misspelt", {"slo": 3}, "did you mean 'slow'?", "'slo'"),
+    ("text-inside", {"slow": "3"}, "an integer >= 0", "'3'"),
+    ("none-inside", {"slow": 1, "fast": None}, "an integer >= 0", "None"),
+])  # fmt: skip
 bad("minimize", "callbacks", [
     ("none", None, "a sequence of functions"),
     ("function", print, "a sequence of functions", "print"),
