@@ -22,6 +22,7 @@ from tcsaea_torch.optimizer import Evaluation, Optimizer
 from tcsaea_torch.problem import Problem, call_objective
 from tcsaea_torch.result import Result
 from tcsaea_torch.strategies import Strategy
+from tcsaea_torch.strategies.base import asynchronous
 from tcsaea_torch.types import Objective
 from tcsaea_torch.validation import check_bool, check_callable, check_instance, check_int, describe
 
@@ -43,6 +44,7 @@ def minimize(
     dtype: torch.dtype = torch.float64,
     executor: Submits | Mapping[str, Submits | None] | ExecutorPair | None = None,
     timeout_s: float | Mapping[str, float | None] | None = None,
+    workers: int | Mapping[str, int | None] | None = None,
     retries: int | Mapping[str, int] = 0,
     journal: str | os.PathLike[str] | None = None,
     initial_data: dict[str, Any] | None = None,
@@ -90,6 +92,10 @@ def minimize(
             it begins, which workers on other machines tell through a directory for temporary
             files in common with this one; without it there is no limit. A call of a
             `vectorized` function has as long for all its points.
+        workers: How many calls run at once, for both objectives or as a dict: the number of
+            threads where there is no executor, else what an asynchronous strategy reckons
+            with. None: one thread; or what the executor says itself, as those of
+            `concurrent.futures` do, half of it for each objective if it serves both.
         retries: How often an evaluation that failed is made again, for both objectives or
             as a dict such as `{"slow": 2}`; a missing key means never. Each try counts
             against the budget, and there is none when that is spent. A point whose tries
@@ -117,7 +123,7 @@ def minimize(
     check_bool("progress", progress)
     callbacks = _check_callbacks(callbacks)
     check_instance("problem", problem, Problem)
-    lanes = make_lanes(executor, timeout_s)
+    lanes = make_lanes(executor, timeout_s, workers)
     tries = for_each_objective("retries", retries, partial(check_int, minimum=0), 0)
     for objective in Objective:
         lanes.check_function(objective, problem.function_of(objective))
@@ -129,6 +135,13 @@ def minimize(
         optimizer = _resumed(journal, problem, settings)
     else:
         optimizer = Optimizer(problem, journal=journal, **settings)
+    if asynchronous(optimizer.strategy):
+        try:
+            for objective in Objective:
+                lanes.n_free(objective)  # refuses what does not say
+        except InvalidInputError:
+            optimizer.close()
+            raise
     with optimizer, lanes, _Progress(optimizer, enabled=progress) as bar:
         run = _Run(optimizer, lanes, tries, (bar, *callbacks))
         try:
@@ -200,6 +213,7 @@ class _Run:
     ) -> None:
         self._optimizer, self._lanes, self._callbacks = optimizer, lanes, callbacks
         self._retries = retries
+        self._is_asynchronous = asynchronous(optimizer.strategy) is not None
         # Calls that were submitted and have not ended; the late ones were given up.
         self._running: _Calls = {}
         self._late: _Calls = {}
@@ -217,7 +231,8 @@ class _Run:
         while True:
             # An optimizer that had nothing to do stays so until something comes that it waits
             # for, or a call is to be repeated. To ask it more often would slow down long runs.
-            if not self._running or self._n_used_then != self._optimizer.n_used:
+            is_told = self._is_asynchronous or self._n_used_then != self._optimizer.n_used
+            if not self._running or is_told:
                 self._ask()
             if not self._running:
                 return
@@ -238,7 +253,7 @@ class _Run:
 
     def _ask(self) -> None:
         optimizer, problem = self._optimizer, self._optimizer.problem
-        evaluations = optimizer.ask()
+        evaluations = optimizer.ask(**self._wanted())
         self._waits_for = frozenset(optimizer.waits_for)
         self._n_used_then = None if evaluations else optimizer.n_used
         in_groups = problem.vectorized and self._lanes.takes_groups
@@ -250,6 +265,16 @@ class _Run:
                 call_objective, problem.function_of(objective), X, vectorized=problem.vectorized,
             )  # fmt: skip
             self._running[future] = group
+
+    def _wanted(self) -> dict[str, int]:
+        """Return how many evaluations there are workers for, if the strategy needs to know.
+
+        One waits in each lane that has nothing under way, for workers that may come.
+        """
+        if not self._is_asynchronous:
+            return {}
+        busy = {evaluation.objective for group in self._running.values() for evaluation in group}
+        return {f"n_{o}": max(self._lanes.n_free(o), int(o not in busy)) for o in Objective}
 
     def _settle(self, future: Future[Any]) -> Sequence[Event]:
         """Tell what a call returned, or that it failed, and return the events."""
@@ -323,8 +348,9 @@ class _Run:
         if objective in self._works:
             return
         n = sum(k for (_, o), k in self._n_failed.items() if o is objective)
-        is_all = n >= optimizer.n_init and n == optimizer.n_used[objective.column]
-        if is_all:
+        # An asynchronous run always has more under way.
+        is_all = self._is_asynchronous or n == optimizer.n_used[objective.column]
+        if n >= optimizer.n_init and is_all:
             raise ObjectiveError(
                 f"all {n} evaluations of the {objective} objective failed; "
                 f"the last one: {last.reason}"

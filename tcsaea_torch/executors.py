@@ -23,7 +23,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.types import Objective
-from tcsaea_torch.validation import check_choice, check_real, describe
+from tcsaea_torch.validation import check_choice, check_int, check_real, describe
 
 T = TypeVar("T")
 
@@ -46,6 +46,10 @@ class Lanes(ABC):
     @abstractmethod
     def check_function(self, objective: Objective, function: Callable[..., Any]) -> None:
         """Refuse a function that cannot run in its lane."""
+
+    @abstractmethod
+    def n_free(self, objective: Objective) -> int:
+        """Return how many workers of a lane have nothing to do."""
 
     @abstractmethod
     def submit(
@@ -101,6 +105,9 @@ class ExecutorPair(ABC):
         """Make the lanes of a run, with the time limits of their calls."""
 
 
+Workers = Mapping[Objective, int | None]
+
+
 def for_each_objective(
     name: str, value: Any, check: Callable[[str, Any], T], default: T
 ) -> dict[Objective, T]:
@@ -122,21 +129,33 @@ def for_each_objective(
     return {o: check(f"{name}[{str(o)!r}]", value[o]) if o in value else default for o in Objective}
 
 
-def make_lanes(executor: Any, timeout_s: Any = None) -> Lanes:
+def make_lanes(executor: Any, timeout_s: Any = None, workers: Any = None) -> Lanes:
     """Make the lanes of a run.
 
     Args:
         executor: An executor for both objectives, a dict of fast and slow ones, or an
             `ExecutorPair`; None makes a thread for each.
         timeout_s: How long a call may run, for both or as a dict; None: for ever.
+        workers: How many calls run at once, for both or as a dict. None: as many as an
+            executor says itself, and one without an executor.
 
     Raises:
         InvalidInputError: If an argument is none of these.
     """
     limits = for_each_objective("timeout_s", timeout_s, _check_limit, None)
+    numbers = for_each_objective("workers", workers, _check_workers, None)
     if isinstance(executor, ExecutorPair):
+        if any(numbers.values()):
+            raise InvalidInputError(
+                f"workers must be None with {describe(executor)}, which has its own, got {workers}"
+            )
         return executor.lanes(limits)
-    return Pools(for_each_objective("executor", executor, _check_executor, None), limits)
+    executors = for_each_objective("executor", executor, _check_executor, None)
+    return Pools(executors, limits, numbers)
+
+
+def _check_workers(name: str, value: Any) -> int | None:
+    return None if value is None else check_int(name, value, minimum=1)
 
 
 def _check_limit(name: str, value: Any) -> float | None:
@@ -166,13 +185,24 @@ class Pools(Lanes):
     Args:
         executors: An executor for each objective; None makes a thread.
         limits: Seconds that a call may run, for each objective; None: for ever.
+        workers: Calls that each makes at once; None: as many as it says, or one thread.
     """
 
-    def __init__(self, executors: Mapping[Objective, Submits | None], limits: Limits) -> None:
-        self._executors = {o: OwnThreads(str(o)) if e is None else e for o, e in executors.items()}
+    def __init__(
+        self,
+        executors: Mapping[Objective, Submits | None],
+        limits: Limits,
+        workers: Workers | None = None,
+    ) -> None:
+        numbers = {o: None if workers is None else workers[o] for o in Objective}
+        self._executors = {
+            o: OwnThreads(str(o), numbers[o] or 1) if e is None else e for o, e in executors.items()
+        }
+        self._workers = {o: n or (1 if executors[o] is None else None) for o, n in numbers.items()}
         self._limits = limits
         self._counter = itertools.count()
         self._place: dict[Future[Any], int] = {}  # calls that have not ended
+        self._occupies: dict[Future[Any], Objective] = {}  # calls that keep a worker busy
         self._ended: SimpleQueue[Future[Any]] = SimpleQueue()
         # When to look next after a call: (time, place, its objective, its start, its future).
         self._watch: list[tuple[float, int, Objective, _Timed, Future[Any]]] = []
@@ -194,6 +224,27 @@ class Pools(Lanes):
                     f"at the top level of a module, got {describe(function)}: {error}"
                 ) from error
 
+    def n_free(self, objective: Objective) -> int:
+        """Return how many workers have nothing to do.
+
+        An executor that serves both objectives has half of its workers for each.
+
+        Raises:
+            InvalidInputError: If an executor does not say how many workers it has.
+        """
+        executor = self.of(objective)
+        n = self._workers[objective]
+        if n is None:
+            n = getattr(executor, "_max_workers", None)
+            if not isinstance(n, int):
+                raise InvalidInputError(
+                    f"workers must say how many calls the {objective} objective's executor makes "
+                    f"at once, since {describe(executor)} does not"
+                )
+            if self.of(Objective.FAST) is self.of(Objective.SLOW):
+                n = max(1, (n + (objective is Objective.SLOW)) // 2)
+        return max(0, n - sum(o is objective for o in self._occupies.values()))
+
     def submit(
         self,
         objective: Objective,
@@ -213,7 +264,7 @@ class Pools(Lanes):
                 f"executor must return a concurrent.futures.Future from submit, "
                 f"got {describe(future)}"
             )
-        self._place[future] = place
+        self._place[future], self._occupies[future] = place, objective
         future.add_done_callback(self._ended.put)
         if isinstance(function, _Timed) and limit is not None:
             heapq.heappush(self._watch, (time.time() + limit, place, objective, function, future))
@@ -236,6 +287,8 @@ class Pools(Lanes):
             ended.append(self._ended.get(timeout=pause))
             while True:
                 ended.append(self._ended.get_nowait())
+        for future in ended:
+            self._occupies.pop(future, None)
         return sorted(ended, key=self._place.pop)
 
     def _take_overdue(self) -> dict[Future[Any], str]:
@@ -255,6 +308,7 @@ class Pools(Lanes):
             executor = self.of(objective)
             if isinstance(executor, OwnThreads):
                 executor.leave_behind(future)
+                self._occupies.pop(future)
         return overdue
 
     def _mark(self, objective: Objective, place: int) -> Path | None:

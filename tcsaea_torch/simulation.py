@@ -112,6 +112,11 @@ class SimulatedLanes(Lanes):
     def check_function(self, objective: Objective, function: Callable[..., Any]) -> None:
         """Take any function."""
 
+    def n_free(self, objective: Objective) -> int:
+        """Return how many workers have nothing to do."""
+        lane = self._lanes[objective]
+        return max(0, len(lane.idle) - len(lane.queue))
+
     def submit(
         self,
         objective: Objective,
@@ -133,9 +138,10 @@ class SimulatedLanes(Lanes):
         return call.future
 
     def wait(self) -> tuple[list[Future[Any]], dict[Future[Any], str]]:
-        """Go on to the next time at which calls end."""
+        """Go on to the next time at which calls end or workers come."""
         ended: list[_Call] = []
-        while not ended:
+        have_come = False
+        while not (ended or have_come):
             while self._events and _is_of_lost_call(self._events[0]):
                 heapq.heappop(self._events)
             if not self._events or self._events[0][0] > self._now:
@@ -148,6 +154,7 @@ class SimulatedLanes(Lanes):
                 _, kind, _, subject, n = event
                 if kind == _CHANGE:
                     self._change(subject, n)
+                    have_come = have_come or n > 0
                 elif not _is_of_lost_call(event):
                     ended.append(subject)
                     self._free(subject)

@@ -331,7 +331,5 @@ def test_fold_applies_in_order_and_returns_the_state():
 
 @pytest.mark.usefixtures("unchecked")
 def test_anything_else_is_no_event():
-    with pytest.raises(
-        InvalidInputError, match="event must be Asked, HandedOut, Told, Failed"
-    ):
+    with pytest.raises(InvalidInputError, match="event must be Asked, HandedOut, Told, Failed"):
         apply(new_state(), "told")  # pyright: ignore[reportArgumentType]

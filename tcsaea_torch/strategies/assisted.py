@@ -27,6 +27,7 @@ from tcsaea_torch.rng import uniforms
 from tcsaea_torch.rows import take_rows
 from tcsaea_torch.strategies import steps
 from tcsaea_torch.strategies.base import FAST, SLOW, Proposal, RunView, State, tensor_in
+from tcsaea_torch.strategies.chances import Chances
 from tcsaea_torch.strategies.start import sample_design, soea_generation, start_state
 from tcsaea_torch.transfer.instance_selection import Interval, half_width
 from tcsaea_torch.types import Bool, Float, Int, Tensor
@@ -39,6 +40,9 @@ from tcsaea_torch.validation import (
     check_text,
     keep_checked,
 )
+
+_N_FOR_ONE = 4
+"""Samples of the box for each point to be chosen, where failures are learned from."""
 
 
 def dace(*, starts: tuple[float, ...], max_evaluations: int, value_tolerance: float) -> FitConfig:
@@ -91,6 +95,9 @@ class SurrogateAssisted:
     """+1 prefers certain points, as released; -1 is a lower confidence bound."""
     infill_penalty_scale: float = 1.0
     """The APD of the infill has penalty (FE_s / (scale B_s))^2."""
+    failure_model: bool = False
+    """Whether the probability of success is learned, from three failures of an objective
+    on, and proposals keep away from where it is low."""
     name: str
     """Name of this configuration."""
 
@@ -104,7 +111,7 @@ class SurrogateAssisted:
         check_instance("variation", self.variation, Variation)
         for trend in ("trend_fast", "trend_slow"):
             check_choice(trend, getattr(self, trend), ("constant", "linear"))
-        for switch in ("reset_vectors", "soea_maximises", "late_fast_credit"):
+        for switch in ("reset_vectors", "soea_maximises", "late_fast_credit", "failure_model"):
             check_bool(switch, getattr(self, switch))
         keep_checked(self, check_real, "box_margin", minimum=0.0, maximum=0.5)
         check_choice("uncertainty", self.uncertainty, ("sd", "variance"))
@@ -162,9 +169,22 @@ class SurrogateAssisted:
 
     def _limited(self, train: TrainingSet, name: str, run: RunView, period: int) -> TrainingSet:
         """Merge equal points and keep at most N_max rows, before each fit."""
-        n_max = 11 * run.d + 24 if self.n_train_max is None else self.n_train_max
         u = uniforms(run.seeds, f"limit/{name}", period, train.y.shape[1:], dtype=run.dtype)
-        return limit(merge_duplicates(train), n_max, u)
+        return limit(merge_duplicates(train), self._n_max(run), u)
+
+    def _n_max(self, run: RunView) -> int:
+        return 11 * run.d + 24 if self.n_train_max is None else self.n_train_max
+
+    def _chances(self, state: State, run: RunView) -> Chances:
+        """Learn where evaluations succeed, if it is wanted and there are failures."""
+        if not self.failure_model:
+            return Chances()
+        return Chances.learn(run, int(state["period"]), self._n_max(run))
+
+    @property
+    def _clearance(self) -> float:
+        """How far new points keep away from outstanding ones and from each other."""
+        return steps.SAME_POINT
 
     def _search(
         self,
@@ -172,6 +192,7 @@ class SurrogateAssisted:
         run: RunView,
         gp_f: Surrogate,
         gp_s: Surrogate,
+        chances: Chances,
         start: TrainingSet | None = None,
     ) -> tuple[Population, Tensor]:
         """Run RVEA on the surrogates' means (lines 6 to 10).
@@ -187,7 +208,7 @@ class SurrogateAssisted:
             run.seeds, "rvea", period, self.search.n_generations, r, run.d, run.dtype
         )
         return rvea(
-            evaluate,
+            chances.worsen(evaluate, run),
             run.archive.X if start is None else start.X,
             run.archive.observed[..., FAST] if start is None else start.live,
             self._lattice(run),
@@ -202,7 +223,12 @@ class SurrogateAssisted:
         return simplex_lattice(self.n_ref_vectors, dtype=run.dtype, device=run.device)
 
     def _acquire(
-        self, run: RunView, population: Population, gp_f: Surrogate, gp_s: Surrogate
+        self,
+        run: RunView,
+        population: Population,
+        gp_f: Surrogate,
+        gp_s: Surrogate,
+        chances: Chances,
     ) -> tuple[Float[Tensor, "b r d"], Bool[Tensor, "b r"]]:
         """Select by the adaptive acquisition function and the APD (lines 11 and 12).
 
@@ -217,6 +243,7 @@ class SurrogateAssisted:
         weight = adaptive_weight(used, total)
         aaf = adaptive_acquisition(mean, s, normalizer, weight, sign=self.uncertainty_sign)
         penalty = (used / (self.infill_penalty_scale * total)) ** 2
+        aaf = chances.lengthen(aaf, population.X, population.alive)
         winner, occupied = apd_select(aaf, population.alive, self._lattice(run), penalty)
         # Two values of each objective are the least to learn from: random points until then.
         occupied = occupied & (run.archive.observed.sum(dim=1) >= 2).all(dim=-1, keepdim=True)
@@ -228,12 +255,15 @@ class SurrogateAssisted:
         run: RunView,
         X_new: Float[Tensor, "b u d"],
         is_new: Bool[Tensor, "b u"],
+        chances: Chances,
     ) -> Proposal:
         """Add points around X_new, for the fast objective only (line 13)."""
-        X_a, is_additional = self._around(state, run, X_new, is_new)
+        X_a, is_additional = self._around(state, run, X_new, is_new, chances)
         X = torch.cat([X_new, X_a], dim=1)
         keep = torch.cat([is_new, is_additional & ~steps.is_known(X_a, run)], dim=1)
-        keep = steps.first_of_equals(X, keep)
+        if self._clearance > steps.SAME_POINT:
+            keep = keep & steps.is_clear(X, run, self._clearance)
+        keep = steps.first_of_equals(X, keep, self._clearance)
         is_slow = keep & (torch.arange(X.shape[1], device=X.device) < X_new.shape[1])
         return Proposal(X=X, evaluation_mask=torch.stack([keep, is_slow], dim=-1))
 
@@ -243,6 +273,7 @@ class SurrogateAssisted:
         run: RunView,
         X_new: Float[Tensor, "b u d"],
         is_new: Bool[Tensor, "b u"],
+        chances: Chances,
     ) -> tuple[Float[Tensor, "b s d"], Bool[Tensor, "b s"]]:
         """Sample the box round X_new, as many points as the fast budget allows with X_new."""
         n_slow = run.used[:, SLOW] + is_new.sum(dim=1)
@@ -251,10 +282,30 @@ class SurrogateAssisted:
         if run.wanted is not None:  # for the workers that are left
             credit = torch.minimum(credit, (run.wanted[:, FAST] - is_new.sum(dim=1)).clamp_min(0))
         n_slots, period = int(X_new.shape[1] * run.tau) + 1, int(state["period"])
-        X, exists = steps.around(
-            X_new, is_new, credit.clamp_max(n_slots), n_slots, run, period, margin=self.box_margin
-        )
+        n = credit.clamp_max(n_slots)
+        X, exists = self._sample_box(X_new, is_new, n, n_slots, run, period, chances)
         return X, exists & is_new.any(dim=1, keepdim=True)
+
+    def _sample_box(
+        self,
+        X_new: Float[Tensor, "b u d"],
+        is_new: Bool[Tensor, "b u"],
+        n: Int[Tensor, " b"],
+        n_slots: int,
+        run: RunView,
+        step: int,
+        chances: Chances,
+    ) -> tuple[Float[Tensor, "b s d"], Bool[Tensor, "b s"]]:
+        """Sample n points of the box round X_new, of more where some are likely to fail."""
+        margin = self.box_margin
+        if chances.fast is None:
+            return steps.around(X_new, is_new, n, n_slots, run, step, margin=margin)
+        k = _N_FOR_ONE * n_slots
+        X, exists = steps.around(X_new, is_new, _N_FOR_ONE * n, k, run, step, margin=margin)
+        u = uniforms(run.seeds, "likely", step, (k,), dtype=run.dtype)
+        key = chances.order(X, u, fast_only=True).masked_fill(~exists, torch.inf)
+        chosen = take_rows(X, key.argsort(dim=1)[:, :n_slots])
+        return chosen, torch.arange(n_slots, device=X.device) < n.unsqueeze(-1)
 
 
 def thetas(models: dict[str, Surrogate]) -> State:

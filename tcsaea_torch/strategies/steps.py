@@ -1,6 +1,7 @@
 """Steps that several strategies share."""
 
 import math
+from collections.abc import Callable
 
 import torch
 
@@ -139,6 +140,7 @@ def choose_new(
     period: int,
     *,
     clearance: float = SAME_POINT,
+    order: Callable[[Tensor, Tensor], Tensor] | None = None,
 ) -> tuple[Float[Tensor, "b s d"], Bool[Tensor, "b s"]]:
     """Draw at most n new points at random from the candidates.
 
@@ -153,6 +155,8 @@ def choose_new(
         run: The runs.
         period: Counter for the random numbers.
         clearance: How far new points keep away from each other and from pending ones.
+        order: `order(X, u)` makes keys, of which the smallest are drawn, from uniform
+            numbers; None: these are the keys.
     """
 
     def may_be_new(X: Tensor) -> Tensor:
@@ -169,10 +173,11 @@ def choose_new(
         X = torch.cat([X, random], dim=1)
         marked = first_of_equals(X, torch.cat([fresh, spare], dim=1), clearance)
     u = uniforms(run.seeds, "choice", period, X.shape[1:2], dtype=run.dtype)
-    order = u.masked_fill(~marked, torch.inf).argsort(dim=1)[:, :n_slots]
-    points = take_rows(X, order)
+    key = u if order is None else order(X, u)
+    rows = key.masked_fill(~marked, torch.inf).argsort(dim=1)[:, :n_slots]
+    points = take_rows(X, rows)
     wanted = torch.arange(n_slots, device=X.device) < n.unsqueeze(-1)
-    return points, marked.gather(1, order) & wanted
+    return points, marked.gather(1, rows) & wanted
 
 
 def fit_models(

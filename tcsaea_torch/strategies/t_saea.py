@@ -66,10 +66,13 @@ class TSAEA(SurrogateAssisted):
         """Fit or transfer, search, select: one pass of the main loop."""
         period = int(state["period"])
         gp_f, gp_s = self._train(state, run, period)
-        population, vectors = self._search(state, run, gp_f, gp_s)  # lines 6 to 10
-        X, occupied = self._acquire(run, population, gp_f, gp_s)  # lines 11 and 12
-        X_new, is_new = steps.choose_new(X, occupied, n_new, self.n_new, run, period)
-        proposal = self._with_additional(state, run, X_new, is_new)  # line 13
+        chances = self._chances(state, run)
+        population, vectors = self._search(state, run, gp_f, gp_s, chances)  # lines 6 to 10
+        X, occupied = self._acquire(run, population, gp_f, gp_s, chances)  # lines 11 and 12
+        X_new, is_new = steps.choose_new(
+            X, occupied, n_new, self.n_new, run, period, order=chances.order
+        )
+        proposal = self._with_additional(state, run, X_new, is_new, chances)  # line 13
         return proposal, {**state, **thetas({"fast": gp_f, "slow": gp_s}), "vectors": vectors}
 
     def _train(self, state: State, run: RunView, period: int) -> tuple[Surrogate, Surrogate]:
@@ -111,8 +114,7 @@ class TSAEA(SurrogateAssisted):
         """Return the variables that matter to both objectives, by the points with both."""
         archive, period = run.archive, int(state["period"])
         # At most as many rows as GP_s may have, a random part of a larger archive.
-        n_max = 11 * run.d + 24 if self.n_train_max is None else self.n_train_max
-        n = min(n_max, max(1, int(archive.complete.sum(dim=1).max())))
+        n = min(self._n_max(run), max(1, int(archive.complete.sum(dim=1).max())))
         u = uniforms(run.seeds, "relevance", period, archive.complete.shape[1:], dtype=run.dtype)
         rows = u.masked_fill(~archive.complete, torch.inf).argsort(dim=1)[:, :n]
         shape = (self.swarm.n_draws, self.swarm.n_particles, run.d)

@@ -169,10 +169,9 @@ class TCSAEA(SurrogateAssisted):
             X, keep = breed_new(parents, k, run, "soea", generation, self.variation)
         else:
             X_new, is_new = latest_new(run, self.n_new)
-            X, keep = steps.around(
-                X_new, is_new, n, k, run, len(run.archive), margin=self.box_margin
-            )
-        X, is_asked = fill(X, keep, n, run, self.clearance)
+            chances, step = self._chances(state, run), len(run.archive)
+            X, keep = self._sample_box(X_new, is_new, n, k, run, step, chances)
+        X, is_asked = fill(X, keep, n, run, self._clearance)
         mask = torch.stack([is_asked, torch.zeros_like(is_asked)], dim=-1)
         proposal = Proposal(X=X, evaluation_mask=mask)
         if is_start:
@@ -181,6 +180,10 @@ class TCSAEA(SurrogateAssisted):
         return proposal, self._foreseen(
             state, proposal, self._train(state, run, int(state["period"]))
         )
+
+    @property
+    def _clearance(self) -> float:
+        return self.clearance if self.asynchronous else super()._clearance
 
     def _with_outstanding(self, run: RunView, models: _Models) -> tuple[Surrogate, Surrogate]:
         """Return GP_f and GP_s as if outstanding values had come as they are foreseen.
@@ -209,14 +212,14 @@ class TCSAEA(SurrogateAssisted):
         state, period = _aligned(state, run), int(state["period"])
         models = self._train(state, run, period)  # lines 3 to 5, 20 to 24
         gp_f, gp_s = self._with_outstanding(run, models)
-        population, vectors = self._search(state, run, gp_f, gp_s)  # lines 6 to 10
-        X, occupied = self._acquire(run, population, gp_f, gp_s)  # lines 11 and 12
-        n_slots = max(1, int(n_new.amax())) if self.asynchronous else self.n_new
-        clearance = self.clearance if self.asynchronous else steps.SAME_POINT
+        chances = self._chances(state, run)
+        population, vectors = self._search(state, run, gp_f, gp_s, chances)  # lines 6 to 10
+        X, occupied = self._acquire(run, population, gp_f, gp_s, chances)  # lines 11 and 12
+        n_slots = int(n_new.amax()) if self.asynchronous else self.n_new
         X_new, is_new = steps.choose_new(
-            X, occupied, n_new, n_slots, run, period, clearance=clearance
+            X, occupied, n_new, n_slots, run, period, clearance=self._clearance, order=chances.order
         )
-        proposal = self._with_additional(state, run, X_new, is_new)  # line 13
+        proposal = self._with_additional(state, run, X_new, is_new, chances)  # line 13
         return proposal, self._foreseen({**state, "vectors": vectors}, proposal, models)
 
     def _foreseen(self, state: State, proposal: Proposal, models: "_Models") -> State:

@@ -105,13 +105,19 @@ class TrSAEA(SurrogateAssisted):
         state = {**state, "n_trained": n, "n_before": state["n_trained"] if period > 1 else n}
         models, start = self._train(state, run)
         gp_f, gp_a = models["fast"], models["a"]
-        population, vectors = self._search(state, run, gp_f, gp_a, start)
-        X, occupied = self._acquire(run, population, gp_f, gp_a)
+        chances = self._chances(state, run)
+        population, vectors = self._search(state, run, gp_f, gp_a, chances, start)
+        X, occupied = self._acquire(run, population, gp_f, gp_a, chances)
         # X_new: at random from those survivors that are non-dominated in predicted values.
         F = torch.stack([gp_f.mean(X), gp_a.mean(X)], dim=-1)
         best = is_non_dominated(F.masked_fill(~occupied.unsqueeze(-1), torch.inf)) & occupied
-        X_new, is_new = steps.choose_new(X, best, n_new, self.n_new, run, period)
-        proposal = self._with_survivors(state, run, X_new, is_new, X, occupied, population)
+        X_new, is_new = steps.choose_new(
+            X, best, n_new, self.n_new, run, period, order=chances.order
+        )
+        X_box, in_box = self._around(state, run, X_new, is_new, chances)
+        proposal = self._with_survivors(
+            state, run, X_new, is_new, X, occupied, population, X_box, in_box
+        )
         n_proposed = proposal.X.shape[1]
         return proposal, {**state, **thetas(models), "vectors": vectors, "n_proposed": n_proposed}
 
@@ -164,8 +170,7 @@ class TrSAEA(SurrogateAssisted):
         period: int,
     ) -> TrainingSet:
         """Keep at most N_max rows: the newest, half of the rest by value, half at random."""
-        n_max = 11 * run.d + 24 if self.n_train_max is None else self.n_train_max
-        train = merge_duplicates(train)
+        n_max, train = self._n_max(run), merge_duplicates(train)
         if train.X.shape[1] <= n_max:
             return train
         u = uniforms(run.seeds, f"limit/{name}", period, train.y.shape[1:], dtype=run.dtype)
@@ -188,12 +193,13 @@ class TrSAEA(SurrogateAssisted):
         X: Float[Tensor, "b r d"],
         occupied: Bool[Tensor, "b r"],
         population: Population,
+        X_box: Float[Tensor, "b s d"],
+        in_box: Bool[Tensor, "b s"],
     ) -> Proposal:
         """Add X^a for the fast objective: other survivors of the selection, at random.
 
-        Where they are too few, others of the population follow, then points around X_new.
+        Where they are too few, others of the population follow, then X_box, around X_new.
         """
-        X_box, in_box = self._around(state, run, X_new, is_new)
         n_slots, wanted = X_box.shape[1], in_box.sum(dim=1, keepdim=True)
         rows = torch.cat([X_new, X, population.X, X_box], dim=1)
         exists = torch.cat([occupied, population.alive, in_box], dim=1)
