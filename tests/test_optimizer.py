@@ -423,6 +423,7 @@ def test_points_that_failed_are_not_proposed_again(name):
     assert sum(r.status is Status.FAILED for r in optimizer.result().history) == len(asked[::3])
 
 
+@pytest.mark.filterwarnings("ignore:there (is|are) only [01] (fast|slow) value")
 @pytest.mark.parametrize("name", ["tc-saea", "random"])
 @pytest.mark.parametrize(("lost", "n_kept"), [(SLOW, 0), (SLOW, 1), (FAST, 0), (FAST, 1)])
 def test_runs_in_which_one_objective_hardly_ever_works_go_on(name, lost, n_kept):
