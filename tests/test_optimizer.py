@@ -551,11 +551,11 @@ def test_one_number_is_no_vector():
 
 def test_points_outside_the_bounds_are_used_with_a_warning_and_not_proposed():
     X = ATTACHED_X[:9] * 3 - 1
-    data = {"fast": [fast(x) for x in X], "slow": [slow(x) for x in X]}
+    y_fast, y_slow = [fast(x) for x in X], [slow(x) for x in X]
     n_outside = int(((X < 0) | (X > 1)).any(axis=1).sum())
     optimizer = make(strategy=cheap("tc-saea"))
     with pytest.warns(UserWarning, match=f"^{n_outside} of 9 attached points lie outside the bo"):
-        optimizer.attach(X, **data)
+        optimizer.attach(X, fast=y_fast, slow=y_slow)
     assert optimizer.result().X.tolist() == X.tolist()
     asked = points(run(optimizer))
     assert len(asked) > 14
