@@ -47,7 +47,7 @@ def minimize(
     workers: int | Mapping[str, int | None] | None = None,
     retries: int | Mapping[str, int] = 0,
     journal: str | os.PathLike[str] | None = None,
-    initial_data: dict[str, Any] | None = None,
+    initial_data: dict[str, Any] | Sequence[dict[str, Any]] | None = None,
     callbacks: Sequence[Callback] = (),
     progress: bool = True,
 ) -> Result:
@@ -105,7 +105,7 @@ def minimize(
             the same script again. Evaluations that were under way are made again, with the
             same ids. The problem and all settings but `device` must be the same.
         initial_data: Data that exists already: a dict of arguments for
-            `Optimizer.attach`.
+            `Optimizer.attach`, or a sequence of such dicts, attached in order.
         callbacks: Functions `f(optimizer, event)`, called after each value or failure.
         progress: Whether to show a progress bar.
 
@@ -169,24 +169,28 @@ def _resumed(path: Any, problem: Problem, settings: dict[str, Any]) -> Optimizer
                     f"the run in {str(path)!r} has {name} = {stored}, not {given}: choose another "
                     "journal, or pass the same settings to go on with it"
                 )
-        for data in wanted.events:  # initial data, if there are any
-            if not _begins_with(optimizer.events, data):
-                raise JournalError(f"the run in {str(path)!r} has other initial_data")
+        if not _begins_with(optimizer.events, wanted.events):  # initial data, if there are any
+            raise JournalError(f"the run in {str(path)!r} has other initial_data")
     except JournalError:
         optimizer.close()
         raise
     return optimizer
 
 
-def _begins_with(events: Sequence[Event], data: Event) -> bool:
+def _begins_with(events: Sequence[Event], data: Sequence[Event]) -> bool:
     """Return whether a run began with these data."""
-    first = events[0] if events else None
+    first = events[: len(data)]
+    return len(first) == len(data) and all(map(_is_same, first, data))
+
+
+def _is_same(a: Event, b: Event) -> bool:
+    """Return whether two events attach the same data."""
     return (
-        isinstance(first, Attached)
-        and isinstance(data, Attached)
-        and torch.equal(first.X, data.X)
-        and torch.equal(first.Y.isnan(), data.Y.isnan())
-        and torch.equal(first.Y.nan_to_num(), data.Y.nan_to_num())
+        isinstance(a, Attached)
+        and isinstance(b, Attached)
+        and torch.equal(a.X, b.X)
+        and torch.equal(a.Y.isnan(), b.Y.isnan())
+        and torch.equal(a.Y.nan_to_num(), b.Y.nan_to_num())
     )
 
 

@@ -203,6 +203,12 @@ class RunState:
         return self._status[: self.n_rows] == _FAILED
 
     @property
+    def exists(self) -> Bool[Tensor, " n"]:
+        """Rows that are no padding: asked for or attached."""
+        known = (self._status[: self.n_rows] != _ABSENT).any(dim=-1)
+        return known | self._is_attached[: self.n_rows]
+
+    @property
     def n_attached_complete(self) -> int:
         """Attached rows with both values."""
         return int((self._is_attached[: self.n_rows] & self.observed.all(dim=-1)).sum())

@@ -2,7 +2,6 @@
 
 import os
 import threading
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -14,7 +13,6 @@ from tcsaea_torch.asking import Evaluation, NextAction, Wanted, check_wanted, co
 from tcsaea_torch.errors import InvalidInputError, JournalError, ProtocolError
 from tcsaea_torch.events import (
     Asked,
-    Attached,
     Event,
     EventLog,
     Failed,
@@ -25,6 +23,7 @@ from tcsaea_torch.events import (
     Told,
     Withdrawn,
 )
+from tcsaea_torch.existing_data import attached, initial_events, warn_of_few_values
 from tcsaea_torch.journal import Journal
 from tcsaea_torch.problem import Problem, check_value
 from tcsaea_torch.recorder import Recorder
@@ -45,11 +44,9 @@ from tcsaea_torch.types import Float, Objective, Tensor
 from tcsaea_torch.validation import (
     check_bool,
     check_choice,
-    check_column,
     check_device,
     check_dtype,
     check_int,
-    check_matrix,
     check_path,
     check_text,
     describe,
@@ -87,7 +84,8 @@ class Optimizer:
         seed: Decides all random numbers.
         device: Where to compute; None means the CPU.
         dtype: torch.float64 or torch.float32.
-        initial_data: Data that exists already, a dict of arguments for `attach`.
+        initial_data: Data that exists already: a dict of arguments for `attach`, or a
+            sequence of such dicts, attached in order.
         journal: Path of a file that does not exist yet, for a durable run: everything is
             stored in it before it counts, and `resume` goes on after a crash. Close the
             optimizer, or use it in a `with` statement, to let others go on with the file.
@@ -107,7 +105,7 @@ class Optimizer:
         seed: int = 0,
         device: Any = None,
         dtype: torch.dtype = torch.float64,
-        initial_data: dict[str, Any] | None = None,
+        initial_data: dict[str, Any] | Sequence[dict[str, Any]] | None = None,
         journal: str | os.PathLike[str] | None = None,
     ) -> None:
         if not isinstance(problem, Problem):
@@ -127,10 +125,11 @@ class Optimizer:
         self._lock = threading.RLock()
         self._waits_for: tuple[int, ...] = ()
         self._exhausted_at = -1
+        self._has_warned = False
         # The strategy's next step, and how many events had happened when it was found.
         self._thought: tuple[int, tuple[Proposal, State]] | None = None
         self._run = Recorder(self._first_state(), self.device)
-        first = () if initial_data is None else (self._initial(initial_data),)
+        first = initial_events(problem, initial_data)
         path = None if journal is None else check_path("journal", journal)
         self._run.start(first, path and Journal.create(path, self._header(), first))
 
@@ -140,16 +139,6 @@ class Optimizer:
         state = RunState(self.problem, n_fast=n_fast, n_slow=n_slow, strategy_state={})
         state.strategy_state = self.strategy.init(self._view(state))
         return state
-
-    def _initial(self, data: Any) -> Attached:
-        if not isinstance(data, dict) or "X" not in data:
-            raise InvalidInputError(
-                "initial_data must be a dict of X and optionally fast and slow, "
-                f"got {describe(data)}"
-            )
-        for key in data:
-            check_choice("initial_data's keys", key, ("X", "fast", "slow"))
-        return self._attached(**data)
 
     def _header(self) -> dict[str, Any]:
         settings = Settings.of_run(
@@ -358,47 +347,37 @@ class Optimizer:
                 raise ProtocolError(f"evaluation {id} is {record.status} already")
             self._run.record(Failed(id=record.id, reason=reason, retry=retry))
 
-    def attach(self, X: Any, fast: Any = None, slow: Any = None) -> None:
+    def attach(
+        self, X: Any, fast: Any = None, slow: Any = None, *, tolerance: float = 1e-9
+    ) -> None:
         """Add data that exists already. It costs no budget.
 
         Points with both values reduce the initial design. Values of one point may come
-        in several calls; rows belong together where their X is exactly equal. Another
-        value of a point that has one counts as a repeated measurement.
+        in several calls and orders: a row belongs to the nearest known point within
+        `tolerance`, or else to such an earlier row. Another value of a point that has one,
+        or waits for one, counts as a repeated measurement.
+
+        X, fast and slow may be lists, numpy arrays, torch tensors, or pandas objects, whose
+        index is ignored: rows count. A DataFrame whose columns are the problem's names is put
+        in the problem's order; others are taken in the order given.
 
         Args:
             X: `n x d` points in user's units. Points outside the bounds are used by the
                 models, with a warning; proposals stay inside.
-            fast: n fast values, NaN where not measured; None: none were.
+            fast: n fast values; NaN, None or NA where not measured; None: none were.
             slow: n slow values, likewise.
+            tolerance: How far apart rows of one point may be, up to 0.1: the largest
+                difference of a variable, in parts of the side of its bounds (the maximum
+                norm in the unit cube). Integers are compared in steps, and fixed parameters
+                in parts of their value. 0: X must be exactly equal. For data that went
+                through a file with six digits, 1e-5.
 
         Raises:
             InvalidInputError: If shapes differ or X has NaN; nothing is changed then.
         """
-        event = self._attached(X, fast, slow)
         with self._changing():
-            self._run.record(event)
-
-    def _attached(self, X: Any, fast: Any = None, slow: Any = None) -> Attached:
-        """Check data and return its event."""
-        points = check_matrix("X", X, columns=self.problem.d)
-        missing = [None] * len(points)
-        columns = [
-            check_column(name, missing if values is None else values, length=len(points))
-            for name, values in (("fast", fast), ("slow", slow))
-        ]
-        Y = torch.stack(columns, dim=-1)
-        low, high = self.problem.bounds
-        k = list(self.problem.integers)
-        is_off = (points < low) | (points > high)
-        is_off[:, k] |= points[:, k] != points[:, k].round()
-        outside = is_off.any(dim=-1)
-        if outside.any():
-            warnings.warn(
-                f"{int(outside.sum())} of {len(points)} attached points lie outside the bounds "
-                "or between integers; the models use them, proposals stay inside",
-                stacklevel=3,
-            )
-        return Attached(X=points, Y=Y)
+            known = self._state.X_user[self._state.exists]
+            self._run.record(attached(self.problem, known, X, fast, slow, tolerance=tolerance))
 
     # ------------------------------------------------------------------ what is known
 
@@ -560,6 +539,10 @@ class Optimizer:
             proposal, strategy_state = self._think(view)
         if proposal.is_empty:
             return False
+        if not self._has_warned:
+            self._has_warned = True  # where warnings are errors, too
+            observed = self._state.observed
+            self._has_warned = warn_of_few_values(strategy_state, observed, stacklevel=5)
         X = proposal.X[0].detach().to(device="cpu", dtype=torch.float64)
         again = proposal.archive_mask
         self._run.record(

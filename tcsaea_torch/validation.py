@@ -229,10 +229,15 @@ def check_dtype(value: Any) -> torch.dtype:
     return value
 
 
-def as_float_tensor(name: str, value: Any) -> Tensor:
+def as_float_tensor(name: str, value: Any, *, allows_gaps: bool = False) -> Tensor:
     """Turn nested sequences, numpy arrays, DataFrames or tensors into float64 on the CPU.
 
     The result shares no memory with the argument.
+
+    Args:
+        name: Name of the argument, for the message.
+        value: What was given.
+        allows_gaps: Whether None, pandas' NA and masked entries become NaN.
 
     Raises:
         InvalidInputError: If it holds anything but real numbers.
@@ -242,10 +247,12 @@ def as_float_tensor(name: str, value: Any) -> Tensor:
             raise _expected(name, "an array of real numbers", value)
         return value.detach().to(device="cpu", dtype=torch.float64, copy=True)
     try:
-        array = np.asarray(value)
+        array = _as_array(value)
         if array.dtype.kind == "O":
             for place, item in np.ndenumerate(array):
-                if _as_number(item) is None:
+                if allows_gaps and (item is None or type(item).__name__ == "NAType"):
+                    array[place] = math.nan
+                elif _as_number(item) is None:
                     error = _expected(name, "an array of real numbers", value)
                     where = f", with {describe(item)} at {list(place)}" if place else ""
                     raise InvalidInputError(f"{error}{where}")
@@ -256,6 +263,23 @@ def as_float_tensor(name: str, value: Any) -> Tensor:
         if isinstance(error, InvalidInputError):
             raise
         raise _expected(name, "an array of real numbers", value) from error
+
+
+def _as_array(value: Any) -> np.ndarray:
+    """Return an array; one of objects is a copy, with None where it was masked."""
+    if isinstance(value, np.ma.MaskedArray):
+        array = value.data.astype(object)
+        array[np.ma.getmaskarray(value)] = None
+        return array
+    array = np.asarray(_without_tensors(value))
+    return array.copy() if array.dtype.kind == "O" else array
+
+
+def _without_tensors(value: Any) -> Any:
+    """Replace tensors in nested sequences by arrays, whatever their device."""
+    if isinstance(value, list | tuple):
+        return [_without_tensors(item) for item in value]
+    return value.detach().cpu().numpy() if isinstance(value, Tensor) else value
 
 
 def _holds_bool(value: Any) -> bool:
@@ -314,9 +338,9 @@ def check_matrix(name: str, value: Any, *, columns: int, finite: bool = True) ->
     return matrix
 
 
-def check_vector(name: str, value: Any, *, length: int) -> Tensor:
+def check_vector(name: str, value: Any, *, length: int, allows_gaps: bool = False) -> Tensor:
     """Return `value` as a CPU float64 tensor of shape (length,); NaN is allowed."""
-    vector = as_float_tensor(name, value)
+    vector = as_float_tensor(name, value, allows_gaps=allows_gaps)
     if vector.shape == (length, 1):
         vector = vector.squeeze(-1)
     if vector.shape != (length,):
@@ -329,22 +353,12 @@ def check_vector(name: str, value: Any, *, length: int) -> Tensor:
 def check_column(name: str, value: Any, *, length: int) -> Tensor:
     """Return a column of a user's table as a CPU float64 tensor of shape (length,).
 
-    NaN, None and pandas' NA become NaN: not measured.
+    NaN, None, pandas' NA and masked entries become NaN: not measured.
 
     Raises:
         InvalidInputError: If the shape is wrong, or at the first infinite entry.
     """
-    to_numpy = getattr(value, "to_numpy", None)
-    if callable(to_numpy):
-        try:
-            value = to_numpy(dtype=float, na_value=math.nan)
-        except (TypeError, ValueError) as error:
-            raise _expected(name, "an array of real numbers", value) from error
-    elif isinstance(value, np.ndarray) and value.dtype.kind == "O":
-        value = value.tolist()
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        value = [math.nan if item is None else item for item in value]
-    column = check_vector(name, value, length=length)
+    column = check_vector(name, value, length=length, allows_gaps=True)
     infinite = column.isinf().nonzero()
     if len(infinite):
         row = int(infinite[0])

@@ -125,6 +125,22 @@ def test_01_objectives_with_different_numbers_of_observations(trained):
     assert models_are_finite(optimizer)
 
 
+def test_01_tables_of_different_files_at_the_start(trained):
+    """One of them was rounded to six digits on its way."""
+    X = points(21)
+    rows = np.array([20, 11, 3, 17, 0, 8, 5])
+    tables = [
+        {"X": X[:20], "fast": fast(X[:20])},
+        {"X": pd.DataFrame(X[rows].round(6)), "slow": slow(X[rows]), "tolerance": 1e-5},
+    ]
+    optimizer = opt(initial_data=tables)
+    X[20] = X[20].round(6)  # the others stay exact
+    assert torch.equal(optimizer.result().all_X, torch.tensor(X))
+    tell_all(optimizer, optimizer.ask())
+    assert trained[0] == {"fast": 20, "slow": 7, "co": 6}
+    assert len(finish(optimizer).Y) == 6 + 12
+
+
 @pytest.mark.parametrize("n_init", [1, 6])
 def test_01_no_point_has_both_objectives(n_init):
     """The design provides the points in common, even if it is a single one."""
@@ -137,7 +153,9 @@ def test_01_no_point_has_both_objectives(n_init):
     assert len(finish(optimizer).Y) == 12
 
 
-@pytest.mark.parametrize("kind", ["numpy", "torch", "list", "objects", "frame", "missing"])
+@pytest.mark.parametrize(
+    "kind", ["numpy", "torch", "list", "objects", "frame", "missing", "na", "masked"]
+)
 def test_02_not_measured_written_as_nan_or_none(kind):
     X = points(12)
     Y = np.stack([fast(X), slow(X)], axis=-1)
@@ -151,6 +169,8 @@ def test_02_not_measured_written_as_nan_or_none(kind):
         "objects": (X, Y[:, 0], np.array(gaps, dtype=object)),
         "frame": (pd.DataFrame(X), table["x"], table["y"]),
         "missing": (pd.DataFrame(X), table["x"], pd.Series(gaps, dtype="Float64")),
+        "na": (pd.DataFrame(X), table["x"], [pd.NA if y is None else y for y in gaps]),
+        "masked": (X, Y[:, 0], np.ma.masked_invalid(Y[:, 1])),
     }[kind]
     optimizer = opt(n_init=6)
     optimizer.attach(*columns)
@@ -189,30 +209,50 @@ def test_09_near_duplicate_points(y_differs, dtype):
     assert posterior.variance.isfinite().all()
     assert (posterior.variance >= 0).all()
     optimizer = opt(dtype=dtype, n_slow=9, n_init=3)
-    optimizer.attach(X, fast=fast(X), slow=y)
+    optimizer.attach(X, fast=fast(X), slow=y, tolerance=0)
     # Rows that are equal in this precision, values too, are one point told twice.
     n = len(torch.cat([X, y.unsqueeze(-1)], dim=-1).unique(dim=0))
     assert len(finish(optimizer).X) == n + 9
     assert models_are_finite(optimizer)
 
 
-@pytest.mark.parametrize("n_slow_values", [0, 1])
-def test_11_hardly_any_slow_value_at_the_first_fit(n_slow_values):
+@pytest.mark.parametrize(
+    ("n_values", "n_asks", "said"),  # the start comes first, if no point has both values
+    [(0, 7, "are only 0 slow values"), (1, 3, "is only 1 slow value")],
+)
+def test_11_hardly_any_slow_value_at_the_first_fit(n_values, n_asks, said):
     X = points(15)
     values = slow(X)
-    values[n_slow_values:] = NAN
+    values[n_values:] = NAN
     optimizer = opt(n_init=1)
     optimizer.attach(X, fast=fast(X), slow=values)
-    for _ in range(3):  # while no slow value works
-        evaluations = optimizer.ask()
-        assert evaluations
-        assert all(np.isfinite(e.x).all() and inside(e.x, optimizer) for e in evaluations)
-        for e in evaluations:
-            if e.objective == "slow":
-                optimizer.fail(e.id, "diverged")
-            else:
-                optimizer.tell(e.id, fast(e.x))
+
+    def ask_while_no_slow_value_works():
+        for _ in range(n_asks):
+            evaluations = optimizer.ask()
+            assert evaluations
+            assert all(np.isfinite(e.x).all() and inside(e.x, optimizer) for e in evaluations)
+            for e in evaluations:
+                if e.objective == "slow":
+                    optimizer.fail(e.id, "diverged")
+                else:
+                    optimizer.tell(e.id, fast(e.x))
+
+    with pytest.warns(UserWarning, match=f"^there {said}, too few .*: points are drawn") as seen:
+        ask_while_no_slow_value_works()
+    assert len(seen) == 1
     finish(optimizer)
+    assert models_are_finite(optimizer)
+
+
+def test_11_the_warning_is_of_a_run_not_of_all():
+    for strategy in ("random", quick(), quick()):
+        optimizer = opt(n_init=1, n_slow=4, strategy=strategy)
+        if strategy == "random":
+            finish(optimizer)
+        else:
+            with pytest.warns(UserWarning, match="only 1 slow value"):
+                finish(optimizer)
 
 
 def test_13_outliers_among_the_slow_values():

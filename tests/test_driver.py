@@ -339,6 +339,7 @@ def test_a_fast_objective_that_never_works_ends_the_run_too():
         solve({"fast": lambda x: math.nan})
 
 
+@pytest.mark.filterwarnings("ignore:there is only 1 (fast|slow) value")
 def test_one_value_is_enough_to_go_on():
     calls = []
 

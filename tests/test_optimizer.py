@@ -423,6 +423,7 @@ def test_points_that_failed_are_not_proposed_again(name):
     assert sum(r.status is Status.FAILED for r in optimizer.result().history) == len(asked[::3])
 
 
+@pytest.mark.filterwarnings("ignore:there (is|are) only [01] (fast|slow) value")
 @pytest.mark.parametrize("name", ["tc-saea", "random"])
 @pytest.mark.parametrize(("lost", "n_kept"), [(SLOW, 0), (SLOW, 1), (FAST, 0), (FAST, 1)])
 def test_runs_in_which_one_objective_hardly_ever_works_go_on(name, lost, n_kept):
@@ -550,11 +551,11 @@ def test_one_number_is_no_vector():
 
 def test_points_outside_the_bounds_are_used_with_a_warning_and_not_proposed():
     X = ATTACHED_X[:9] * 3 - 1
-    data = {"fast": [fast(x) for x in X], "slow": [slow(x) for x in X]}
+    y_fast, y_slow = [fast(x) for x in X], [slow(x) for x in X]
     n_outside = int(((X < 0) | (X > 1)).any(axis=1).sum())
     optimizer = make(strategy=cheap("tc-saea"))
     with pytest.warns(UserWarning, match=f"^{n_outside} of 9 attached points lie outside the bo"):
-        optimizer.attach(X, **data)
+        optimizer.attach(X, fast=y_fast, slow=y_slow)
     assert optimizer.result().X.tolist() == X.tolist()
     asked = points(run(optimizer))
     assert len(asked) > 14

@@ -170,12 +170,19 @@ bad(BOTH, "seed", integers())
 bad(BOTH, "device", devices())
 bad(BOTH, "dtype", dtypes())
 X2 = [[0.5, 0.5, 0.5], [0.1, 0.1, 0.1]]
-data = "a dict of X and optionally fast and slow"
+data = "a dict of X and optionally fast, slow and tolerance, or a sequence of such dicts"
 bad(BOTH, "initial_data", [
     ("list", X2, data),
     ("text", "data.csv", data),
     ("table", pd.DataFrame({"X": [1.0], "fast": [2.0]}), data),
     ("without-x", {"fast": [1.0]}, data),
+    ("second-without-x", [{"X": X2}, {"fast": [1.0]}], data),
+    ("generator", ({"X": X2} for _ in "a"), data, "generator"),
+    ("bad-x-in-second", [{"X": X2}, {"X": [[0.5]]}], "initial_data[1]: X must have", "(1, 1)"),
+    ("nan-in-second", [{"X": X2}, {"X": [[NAN] * 3]}], "initial_data[1]: X must be finite",
+     "nan in row 0, column 0"),
+    ("bad-slow-in-first", ({"X": X2, "slow": [1.0]},), "initial_data[0]: slow must", "(1,)"),
+    ("misspelt-in-second", [{"X": X2}, {"X": X2, "slo": []}], "did you mean 'slow'?", "'slo'"),
 ])  # fmt: skip
 bad(
     BOTH, "initial_data",
@@ -185,6 +192,10 @@ bad(BOTH, "initial_data", [
     ("bad-x", {"X": [[0.5]]}, "shape (n, 3)", "shape (1, 1)"),
     ("nan-in-x", {"X": [[0.5, NAN, 0.5]]}, "finite", "nan in row 0, column 1"),
 ], named="X")  # fmt: skip
+bad(
+    BOTH, "initial_data", [("large-tolerance", {"X": X2, "tolerance": 0.2}, "<= 0.1", "0.2")],
+    named="tolerance",
+)  # fmt: skip
 submit = "a concurrent.futures.Executor"
 POOL = ProcessPoolExecutor(1)  # no process begins before a call is submitted
 bad("minimize", "executor", [
@@ -388,6 +399,15 @@ for name in ("fast", "slow"):
         ("bool-and-none", [True, None], "array of real numbers", "True"),
         ("text-and-none", ["1", None], "array of real numbers", "'1'"),
     ])  # fmt: skip
+bad("Optimizer.attach", "X", [
+    ("masked", np.ma.masked_equal([X2[0], [1, 2, 3]], 2), "real numbers", "None (NoneType) at [1"),
+])  # fmt: skip
+bad("Optimizer.attach", "fast", [
+    ("table-of-bool", pd.Series([True, False]), "array of real numbers"),
+    ("table-of-numbers-as-text", pd.Series(["1", "2"]), "array of real numbers"),
+    ("table-of-dates", pd.Series(pd.to_datetime(["2020-01-01"] * 2)), "array of real numbers"),
+])  # fmt: skip
+bad("Optimizer.attach", "tolerance", reals(0, 0.1))
 bad("Optimizer.result", "interrupted", [
     ("bool", True, "a string"), ("number", 3, "a string"), ("error", OSError(), "a string"),
 ])  # fmt: skip
