@@ -1,9 +1,10 @@
 """Bi-objective optimization when one objective is fast and the other slow."""
 
 from tcsaea_torch import acquisition, evolution, kernels, metrics, models, problems, strategies
+from tcsaea_torch.asking import Evaluation, NextAction
 from tcsaea_torch.driver import minimize
 from tcsaea_torch.events import Status
-from tcsaea_torch.optimizer import Evaluation, Optimizer
+from tcsaea_torch.optimizer import Optimizer
 from tcsaea_torch.problem import Problem
 from tcsaea_torch.result import Result
 from tcsaea_torch.strategies import TCSAEA, RandomSearch
@@ -15,6 +16,7 @@ __version__ = "0.1.0"
 __all__ = [
     "TCSAEA",
     "Evaluation",
+    "NextAction",
     "Objective",
     "Optimizer",
     "Problem",

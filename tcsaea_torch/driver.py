@@ -14,11 +14,12 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
+from tcsaea_torch.asking import Evaluation
 from tcsaea_torch.errors import InvalidInputError, JournalError, ObjectiveError, ProtocolError
 from tcsaea_torch.events import Attached, Event, Failed, Status, Told
 from tcsaea_torch.executors import ExecutorPair, Lanes, Submits, for_each_objective, make_lanes
 from tcsaea_torch.journal import Journal
-from tcsaea_torch.optimizer import Evaluation, Optimizer
+from tcsaea_torch.optimizer import Optimizer
 from tcsaea_torch.problem import Problem, call_objective
 from tcsaea_torch.result import Result
 from tcsaea_torch.strategies import Strategy

@@ -12,7 +12,6 @@ from tcsaea_torch.archive import Archive
 from tcsaea_torch.asking import Evaluation, NextAction, Wanted, check_wanted, count, first_of
 from tcsaea_torch.errors import InvalidInputError, JournalError, ProtocolError
 from tcsaea_torch.events import (
-    Asked,
     Event,
     EventLog,
     Failed,
@@ -23,24 +22,19 @@ from tcsaea_torch.events import (
     Told,
     Withdrawn,
 )
-from tcsaea_torch.existing_data import attached, initial_events, warn_of_few_values
+from tcsaea_torch.existing_data import attached, initial_events
 from tcsaea_torch.journal import Journal
+from tcsaea_torch.planning import Planner, waiting
 from tcsaea_torch.problem import Problem, check_value
 from tcsaea_torch.recorder import Recorder
-from tcsaea_torch.result import Result, RunStatus, ref_point_of, result_of
-from tcsaea_torch.rng import signed64
+from tcsaea_torch.result import Result, ref_point_of, result_of
 from tcsaea_torch.strategies import (
     TCSAEA,
-    Proposal,
-    RunView,
-    State,
     Strategy,
-    check_proposal,
     check_strategy,
 )
-from tcsaea_torch.strategies.base import asynchronous, budget
 from tcsaea_torch.study import Settings
-from tcsaea_torch.types import Float, Objective, Tensor
+from tcsaea_torch.types import Float, Tensor
 from tcsaea_torch.validation import (
     check_bool,
     check_choice,
@@ -121,30 +115,21 @@ class Optimizer:
         self.seed = check_int("seed", seed)
         self.device = check_device(device)
         self.dtype = check_dtype(dtype)
-        self._budget = budget(self.strategy, problem, self.n_slow)
         self._lock = threading.RLock()
-        self._waits_for: tuple[int, ...] = ()
-        self._exhausted_at = -1
-        self._has_warned = False
-        # The strategy's next step, and how many events had happened when it was found.
-        self._thought: tuple[int, tuple[Proposal, State]] | None = None
-        self._run = Recorder(self._first_state(), self.device)
+        self._planner = Planner(
+            self.strategy, problem, n_slow=self.n_slow, n_init=self.n_init, seed=self.seed,
+            device=self.device, dtype=self.dtype,
+        )  # fmt: skip
+        self._run = Recorder(self._planner.first_state(), self.device)
         first = initial_events(problem, initial_data)
         path = None if journal is None else check_path("journal", journal)
         self._run.start(first, path and Journal.create(path, self._header(), first))
-
-    def _first_state(self) -> RunState:
-        """Return the state before the first event."""
-        n_fast, n_slow = self._budget
-        state = RunState(self.problem, n_fast=n_fast, n_slow=n_slow, strategy_state={})
-        state.strategy_state = self.strategy.init(self._view(state))
-        return state
 
     def _header(self) -> dict[str, Any]:
         settings = Settings.of_run(
             self.problem,
             self.strategy,
-            self._budget,
+            self._planner.budget,
             n_slow=self.n_slow,
             n_init=self.n_init,
             seed=self.seed,
@@ -208,6 +193,7 @@ class Optimizer:
             if optimizer.n_total != settings.budget:
                 raise JournalError("its budgets are not those of its strategy")
             optimizer._run.resume(journal, on_pending)
+            optimizer._planner.may_have_ended_at = len(optimizer._run.events)
         except BaseException as error:
             journal.close()
             if isinstance(error, JournalError):
@@ -252,7 +238,7 @@ class Optimizer:
                 self._propose()
                 chosen = self._state.records[n_before:]
             else:
-                chosen = list(self._waiting()) if wanted is None else self._gather(wanted)
+                chosen = list(waiting(self._state)) if wanted is None else self._gather(wanted)
                 if chosen:
                     self._run.record(HandedOut(ids=tuple(record.id for record in chosen)))
             return [self._evaluation(record) for record in chosen]
@@ -264,21 +250,7 @@ class Optimizer:
         returns what it has found.
         """
         with self._changing():
-            state, strategy = self._state, asynchronous(self.strategy)
-            n = count(self._waiting())
-            if strategy is not None and not self._is_exhausted:
-                more = strategy.offers(state.strategy_state, self._view(state))[0].tolist()
-            elif strategy is None and not any(n.values()):
-                more = self._next_step()[0].n_asked[0].tolist()
-            else:
-                more = [0, 0]
-            n_fast, n_slow = (n[o] + more[o.column] for o in (Objective.FAST, Objective.SLOW))
-            if n_fast or n_slow:
-                kind = "ask"
-            else:
-                kind = "wait" if bool(state.pending.any()) else "stop"
-            waits_for = self._waits_for if kind == "wait" else ()
-            return NextAction(kind=kind, n_fast=n_fast, n_slow=n_slow, waits_for=waits_for)
+            return self._planner.next_action(self._run)
 
     def tell(self, id: int, value: Any) -> None:
         """Record the value of an evaluation, in the user's sign.
@@ -317,7 +289,7 @@ class Optimizer:
             place = record.point_id, record.objective
             not_needed = [
                 Withdrawn(id=other.id)
-                for other in (self._waiting() if has_ended else ())
+                for other in (waiting(self._state) if has_ended else ())
                 if (other.point_id, other.objective) == place
             ]
             self._run.record(Told(id=record.id, value=number), *not_needed)
@@ -385,17 +357,17 @@ class Optimizer:
     def pending(self) -> list[Evaluation]:
         """Evaluations that were handed out and have not ended."""
         with self._lock:
-            waiting = self._state.to_hand_out
+            queue = self._state.to_hand_out
             return [
                 self._evaluation(r)
                 for r in self._state.records
-                if r.status is Status.PENDING and r.id not in waiting
+                if r.status is Status.PENDING and r.id not in queue
             ]
 
     @property
     def waits_for(self) -> tuple[int, ...]:
         """Ids that the strategy waited for when `ask` last returned nothing."""
-        return self._waits_for
+        return self._planner.waits_for
 
     def record(self, id: int) -> Record:
         """Return what became of an evaluation.
@@ -410,7 +382,7 @@ class Optimizer:
     def archive(self) -> Archive:
         """All rows in the unit cube, minimised, on the run's device: a batch of one."""
         with self._lock:
-            return self._view(self._state).archive
+            return self._planner.view(self._state).archive
 
     @property
     def n_used(self) -> tuple[int, int]:
@@ -426,7 +398,7 @@ class Optimizer:
     def is_done(self) -> bool:
         """Whether nothing is pending and nothing more will be proposed."""
         with self._lock:
-            return self._status() in ("finished", "exhausted")
+            return self._planner.status(self._run) in ("finished", "exhausted")
 
     @property
     def events(self) -> Sequence[Event]:
@@ -457,7 +429,7 @@ class Optimizer:
                 n_init=self.n_init,
                 strategy=self.strategy.name,
                 seed=self.seed,
-                status=self._status() if interrupted is None else "interrupted",
+                status=self._planner.status(self._run) if interrupted is None else "interrupted",
                 interrupted=interrupted,
             )
 
@@ -467,7 +439,7 @@ class Optimizer:
     def _changing(self) -> Iterator[None]:
         """Hold the lock, on a state that is as the journal has it."""
         with self._lock:
-            self._run.settle(self._first_state)
+            self._run.settle(self._planner.first_state)
             yield
 
     def _record_of(self, id: Any) -> Record:
@@ -484,114 +456,18 @@ class Optimizer:
     def _state(self) -> RunState:
         return self._run.state
 
-    @property
-    def _is_exhausted(self) -> bool:
-        """Whether the strategy had nothing to propose, and nothing has happened since."""
-        return self._exhausted_at == len(self._run.events)
-
-    def _view(self, state: RunState, wanted: Wanted | None = None) -> RunView:
-        device, dtype = self.device, self.dtype
-        archive = Archive(
-            X=state.X.unsqueeze(0).to(device, dtype, copy=True),
-            Y=state.Y.unsqueeze(0).to(device, dtype, copy=True),
-            observed=state.observed.unsqueeze(0).to(device),
-        )
-        grid = self.problem.grid
-        return RunView(
-            archive=archive,
-            pending=state.pending.unsqueeze(0).to(device),
-            failed=state.failed.unsqueeze(0).to(device),
-            used=torch.tensor([state.used], device=device),
-            total=torch.tensor([state.total], device=device),
-            n_init=max(0, self.n_init - state.n_attached_complete),
-            tau=self.problem.tau,
-            seeds=torch.tensor([signed64(self.seed)], device=device),
-            grid=None if grid is None else grid.to(device, dtype),
-            wanted=None
-            if wanted is None
-            else torch.tensor([[wanted[o] for o in Objective]], device=device),
-        )
-
-    def _waiting(self) -> Iterator[Record]:
-        """Yield what was asked for and not handed out."""
-        return (self._state.records[id] for id in self._state.to_hand_out)
-
     def _gather(self, wanted: Wanted) -> list[Record]:
         """Return as many evaluations as are wanted, as far as the strategy has them."""
         while True:
-            chosen = first_of(self._waiting(), wanted)
+            chosen = first_of(waiting(self._state), wanted)
             found = count(chosen)
             lacking = {o: n - found[o] for o, n in wanted.items()}
             if not any(lacking.values()) or not self._propose(lacking):
                 return chosen
 
     def _propose(self, wanted: Wanted | None = None) -> bool:
-        """Ask the strategy for a step and record it, if there is anything in it."""
-        strategy = asynchronous(self.strategy)
-        if wanted is None or strategy is None:
-            proposal, strategy_state = self._next_step()
-        else:
-            view = self._view(self._state, wanted)
-            offers = strategy.offers(self._state.strategy_state, view)[0]
-            numbers = torch.tensor([wanted[o] for o in Objective], device=offers.device)
-            if not bool((torch.minimum(offers, numbers) > 0).any()):
-                return False
-            proposal, strategy_state = self._think(view)
-        if proposal.is_empty:
-            return False
-        if not self._has_warned:
-            self._has_warned = True  # where warnings are errors, too
-            observed = self._state.observed
-            self._has_warned = warn_of_few_values(strategy_state, observed, stacklevel=5)
-        X = proposal.X[0].detach().to(device="cpu", dtype=torch.float64)
-        again = proposal.archive_mask
-        self._run.record(
-            Asked(
-                X=X,
-                evaluation_mask=proposal.evaluation_mask[0].cpu(),
-                archive_mask=None if again is None else again[0].cpu(),
-                strategy_state=strategy_state,
-                queued=wanted is not None,
-            )
-        )
-        return True
-
-    def _next_step(self) -> tuple[Proposal, State]:
-        """Return the strategy's next step, thought out once for each state of the run."""
-        if self._thought is None or self._thought[0] != len(self._run.events):
-            step = self._think(self._view(self._state))
-            self._thought = len(self._run.events), step
-        return self._thought[1]
-
-    def _think(self, view: RunView) -> tuple[Proposal, State]:
-        """Let the strategy propose, check it, and note what an empty proposal means."""
-        proposal, strategy_state = self.strategy.propose(self._state.strategy_state, view)
-        check_proposal(self.strategy.name, proposal, view)
-        self._waits_for = ()
-        if proposal.is_empty:
-            if not view.pending.any():
-                self._exhausted_at = len(self._run.events)
-            if proposal.waits_for is not None:
-                wanted = proposal.waits_for[0].cpu()
-                self._waits_for = tuple(
-                    r.id
-                    for r in self._state.records
-                    if r.status is Status.PENDING and wanted[r.point_id, r.objective.column]
-                )
-        return proposal, strategy_state
-
-    def _status(self) -> RunStatus:
-        state = self._state
-        if bool(state.pending.any()) or state.to_hand_out:
-            return "running"
-        if state.used[1] < state.total[1]:
-            return "exhausted" if self._is_exhausted else "running"
-        if state.used[0] < state.total[0] and not self._is_exhausted:
-            # Fast calls are left: only the strategy knows whether it has a use for them.
-            strategy = asynchronous(self.strategy)
-            if strategy is not None:
-                offers = strategy.offers(state.strategy_state, self._view(state))
-                return "running" if bool((offers > 0).any()) else "finished"
-            if not self._next_step()[0].is_empty:
-                return "running"
-        return "finished"
+        """Record the strategy's next step, if there is anything in it."""
+        step = self._planner.step(self._run, wanted)
+        if step is not None:
+            self._run.record(step)
+        return step is not None
