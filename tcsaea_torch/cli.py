@@ -1,4 +1,4 @@
-"""The command line: `tcsaea demo`, and what is to be known of a study's journal."""
+"""The command line: `tcsaea demo`, `run`, and what is to be known of a study's journal."""
 
 import argparse
 import os
@@ -11,6 +11,7 @@ from typing import Any
 
 import tcsaea_torch
 from tcsaea_torch import problems, strategies
+from tcsaea_torch.cli_run import add_run_command, check_output, hypervolume_of
 from tcsaea_torch.driver import minimize
 from tcsaea_torch.errors import InvalidInputError, JournalError, TcsaeaError
 from tcsaea_torch.events import Status
@@ -55,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--device", default="cpu", help="where the surrogates are computed")
     demo.add_argument("--out", type=Path, default=Path("demo"), help="folder for the files")
     demo.set_defaults(run=_demo)
+    add_run_command(commands)
     _add_study_commands(commands)
     return parser
 
@@ -144,11 +146,7 @@ def _status(arguments: argparse.Namespace) -> int:
     if n_attached:
         print(f"attached:     {n_attached} points with both values")
     print(f"front:        {front} of {len(result.Y)} points with both values")
-    hypervolume = "none before the initial design is complete"
-    if result.ref_point is not None:
-        point = ", ".join(f"{value:.4g}" for value in result.ref_point.tolist())
-        hypervolume = f"{result.hypervolume():.6g} below ({point})"
-    print(f"hypervolume:  {hypervolume}")
+    print(f"hypervolume:  {hypervolume_of(result)}")
     last = study.events[-1].time if study.events else settings.created
     print(f"events:       {len(study.events)}, the last {_age(time.time() - last)} ago")
     print(f"worked on by: {_holder(study.owner)}")
@@ -199,20 +197,12 @@ def _export(arguments: argparse.Namespace) -> int:
     study = Study.read(arguments.study)
     for name, path in targets.items():
         if path is not None:
-            _check_target(name, path, arguments.study)
+            check_output(name, path, {"the journal": arguments.study})
     if arguments.csv is not None:
         study.result().write_csv(arguments.csv)
     if arguments.json is not None:
         study.write_json(arguments.json)
     return 0
-
-
-def _check_target(name: str, path: Path, study: Path) -> None:
-    """Refuse a file that cannot be written, or that holds the study."""
-    if path.exists() and path.samefile(study):
-        raise InvalidInputError(f"{name} must be another file than the journal, got {str(path)!r}")
-    if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        raise InvalidInputError(f"{name} must be a file that can be written, got {str(path)!r}")
 
 
 if __name__ == "__main__":

@@ -254,7 +254,8 @@ class _Run:
         """Keep what has come by now; what runs still is not waited for."""
         for future in [*self._running, *self._late]:
             if future.done() and not future.cancelled() and future.exception() is None:
-                self._settle(future)
+                with suppress(ProtocolError):  # it was being told when Ctrl-C came
+                    self._settle(future)
 
     def _ask(self) -> None:
         optimizer, problem = self._optimizer, self._optimizer.problem
@@ -286,7 +287,8 @@ class _Run:
         n_before = len(self._optimizer.events)
         error = CancelledError() if future.cancelled() else future.exception()
         is_late = future in self._late
-        group = (self._late if is_late else self._running).pop(future)
+        calls = self._late if is_late else self._running
+        group = calls[future]
         if isinstance(error, BrokenExecutor) or not isinstance(error, Exception | None):
             raise error  # no fault of the objective, or KeyboardInterrupt or SystemExit in it
         if is_late:
@@ -299,6 +301,7 @@ class _Run:
                     self._optimizer.tell(evaluation.id, value)
                 except InvalidInputError as problem_with_value:
                     self._fail([evaluation], str(problem_with_value).split("; report")[0])
+        del calls[future]  # not before, so that Ctrl-C loses no value
         return self._optimizer.events[n_before:]
 
     def _tell_late(

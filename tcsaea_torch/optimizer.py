@@ -3,7 +3,7 @@
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -424,6 +424,8 @@ class Optimizer:
         if interrupted is not None:
             check_text("interrupted", interrupted)
         with self._lock:
+            with suppress(JournalError):  # else what was known before is what is known
+                self._run.settle(self._first_state)
             return result_of(
                 self._state,
                 n_init=self.n_init,

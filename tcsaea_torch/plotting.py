@@ -68,17 +68,33 @@ def save_front(result: Result, path: str | Path, compare: Result | None = None) 
     """
     path = check_path("path", path)
     _check_results(result, compare)
-    _require_matplotlib()
+    check_picture("path", path)
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=_SIZE, layout="constrained")
-    endings = ["", *(f".{kind}" for kind in figure.canvas.get_supported_filetypes())]
-    if path.suffix.lower() not in endings:
-        raise InvalidInputError(
-            f"path must end in one of {', '.join(sorted(endings[1:]))}, got {path.suffix!r}"
-        )
     plot_front(result, ax=figure.add_subplot(), compare=compare)
     figure.savefig(path, dpi=150)
+
+
+def check_picture(name: str, path: Path) -> None:
+    """Refuse a file in which no picture can be written, before hours are spent on it.
+
+    Args:
+        name: Name of the argument, for messages.
+        path: The file.
+
+    Raises:
+        InvalidInputError: If its ending is unknown.
+        MissingDependencyError: If matplotlib is not installed.
+    """
+    _require_matplotlib()
+    from matplotlib.figure import Figure
+
+    endings = ["", *(f".{kind}" for kind in Figure().canvas.get_supported_filetypes())]
+    if path.suffix.lower() not in endings:
+        raise InvalidInputError(
+            f"{name} must end in one of {', '.join(sorted(endings[1:]))}, got {path.suffix!r}"
+        )
 
 
 def plot_timeline(intervals: Sequence[Interval], ax: Any = None, unit: str = "") -> "Axes":

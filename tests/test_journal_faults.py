@@ -1,5 +1,6 @@
 """Full disks, errors at any moment, and several processes."""
 
+import math
 import os
 import resource
 import signal
@@ -20,6 +21,7 @@ from tcsaea_torch.journal import Journal
 from tcsaea_torch.owner import Owner
 from tcsaea_torch.study import Study
 from tests.journals import is_same_list, opened, problem, run
+from tests.test_driver import AtOnce
 
 
 @pytest.fixture
@@ -142,6 +144,41 @@ def test_an_error_or_ctrl_c_at_any_moment_leaves_no_doubt(error, k, after, path)
     again = optimizer.ask()
     assert not {e.id for e in again} & {e.id for e in evaluations}
     optimizer.close()
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("k", [1, 2, 3, 4])
+@pytest.mark.parametrize("n", [3, 4, 13])
+@pytest.mark.usefixtures("unchecked")
+def test_ctrl_c_while_minimize_stores_loses_no_value(n, k, after, path):
+    """All that was measured is in the result and in the file, which are the same."""
+    measured = []
+
+    def noted(function):
+        def call(x):
+            measured.append(math.nan if len(measured) % 5 == 4 else function(x))
+            return measured[-1]
+
+        return call
+
+    def break_next(optimizer, event):
+        if len(optimizer.events) == n:
+            stored = opened(optimizer)
+            stored._connection = Breaks(stored._connection, k, KeyboardInterrupt(), after)
+
+    box = problem(fast=noted(problem().fast), slow=noted(problem().slow))
+    result = tc.minimize(
+        box, n_slow=12, n_init=6, strategy="random", journal=path, executor=AtOnce(), retries=1,
+        progress=False, callbacks=[break_next],
+    )  # fmt: skip
+    assert result.status == "interrupted"
+    history = Study.read(path).result().history
+    assert [(r.status, r.value) for r in result.history if r.status == "done"] == [
+        (r.status, r.value) for r in history if r.status == "done"
+    ]
+    assert [r.status for r in result.history] == [r.status for r in history]
+    told = [r.value for r in history if r.status == "done"]
+    assert sorted(told) == sorted(value for value in measured if not math.isnan(value))
 
 
 @pytest.mark.usefixtures("unchecked")
