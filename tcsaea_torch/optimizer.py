@@ -425,7 +425,7 @@ class Optimizer:
             check_text("interrupted", interrupted)
         with self._lock:
             with suppress(JournalError):  # else what was known before is what is known
-                self._run.settle(self._first_state)
+                self._run.settle(self._planner.first_state)
             return result_of(
                 self._state,
                 n_init=self.n_init,

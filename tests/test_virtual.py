@@ -85,7 +85,7 @@ def test_workers_come_and_go():
         ("slow", 1, 2, 7.0, 12.0, "done"),
         ("slow", 2, 3, 7.0, 12.0, "done"),
     ]
-    assert batches == [[0], [1], [2, 3]]
+    assert batches == [[0], [], [1], [2, 3]]  # at time 7, nothing ends but workers come
     # Present: 2 workers until 3, 1 until 7, 3 until 12; busy: 3 + 4 * 5.
     assert clock.idle_share["slow"] == pytest.approx(1 - 23 / (6 + 4 + 15))
     assert clock.idle_share["fast"] == 1.0
@@ -106,7 +106,7 @@ def test_workers_may_come_later_or_at_time_zero():
     schedule = [(0, "fast", 1), (4, "slow", 1)]
     clock = VirtualExecutor(time_slow=2, workers=0, schedule=schedule)
     _, batches = play(clock, [(SLOW, float), (FAST, float)])
-    assert batches == [[1], [0]]
+    assert batches == [[], [1], [], [0]]  # workers come at 0 and 4
     assert [(i.start, i.end) for i in clock.timeline] == [(0.0, 1.0), (4.0, 6.0)]
     assert clock.idle_share["fast"] == pytest.approx(5 / 6)
     assert clock.idle_share["slow"] == pytest.approx(0.0)
