@@ -111,7 +111,7 @@ def warn_of_few_values(
 
     Args:
         strategy_state: The strategy's state after its step.
-        observed: The values that it had.
+        observed: The values that it had, and those that are on their way.
         stacklevel: Whom the warning names: 4 is the caller's caller's caller.
 
     Returns:

@@ -103,8 +103,8 @@ class Planner:
             return None
         if not self._has_warned:
             self._has_warned = True  # where warnings are errors, too
-            observed = run.state.observed
-            self._has_warned = warn_of_few_values(strategy_state, observed, stacklevel=5)
+            known = run.state.observed | run.state.pending
+            self._has_warned = warn_of_few_values(strategy_state, known, stacklevel=5)
         again = proposal.archive_mask
         return Asked(
             X=proposal.X[0].detach().to(device="cpu", dtype=torch.float64),

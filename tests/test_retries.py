@@ -203,6 +203,7 @@ def test_tries_before_a_crash_count(n, tmp_path):
     assert max(map(len, tries(result).values())) == 3
 
 
+@pytest.mark.filterwarnings("ignore:there are only 0 slow values")
 def test_a_start_that_failed_ends_after_a_crash_too(tmp_path):
     options = {
         "n_slow": 40, "n_init": 6, "strategy": cheap(), "progress": False, "retries": 1,

@@ -279,9 +279,10 @@ class SurrogateAssisted:
         n_slow = run.used[:, SLOW] + is_new.sum(dim=1)
         credit = self._fast_target(n_slow, int(state["n_design"]), run)
         credit = (credit - run.used[:, FAST] - is_new.sum(dim=1)).clamp_min(0)
+        n_slots, period = int(X_new.shape[1] * run.tau) + 1, int(state["period"])
         if run.wanted is not None:  # for the workers that are left
             credit = torch.minimum(credit, (run.wanted[:, FAST] - is_new.sum(dim=1)).clamp_min(0))
-        n_slots, period = int(X_new.shape[1] * run.tau) + 1, int(state["period"])
+            n_slots = min(n_slots, int(credit.amax()))
         n = credit.clamp_max(n_slots)
         X, exists = self._sample_box(X_new, is_new, n, n_slots, run, period, chances)
         return X, exists & is_new.any(dim=1, keepdim=True)

@@ -21,9 +21,6 @@ from tcsaea_torch.types import Bool, Float, Int, Tensor
 _N_SPARE = 256
 """Random points tried where a step has too few points that are new."""
 
-_LEAST_NOISE = 1e-8
-"""Of a believed value, relative to the process variance: rows stay apart numerically."""
-
 
 def believe(
     model: Surrogate,
@@ -52,13 +49,11 @@ def believe(
         return model
     rows = (~outstanding).to(torch.int8).argsort(dim=1, stable=True)[:, :n]
     exists = outstanding.gather(1, rows)
-    scale = model.variance * model.scaling.y_scale.square()
-    noise = torch.maximum(variance.gather(1, rows), _LEAST_NOISE * scale.unsqueeze(-1))
     return extend(
         SharedSurrogate.of(model),
         take_rows(run.archive.X, rows),
         mean.gather(1, rows),
-        noise.masked_fill(~exists, torch.inf),
+        variance.gather(1, rows).masked_fill(~exists, torch.inf),
         nugget=run.archive.X.new_tensor(nugget),
     )
 
