@@ -1,6 +1,7 @@
 """`tcsaea run`: optimise a problem from a user's file, and go on with its journal."""
 
 import argparse
+import json
 import multiprocessing
 import os
 import shlex
@@ -9,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ from tcsaea_torch.strategies.base import budget as budget_of
 from tcsaea_torch.strategies.base import check_strategy
 from tcsaea_torch.study import Study
 from tcsaea_torch.types import Objective
-from tcsaea_torch.validation import check_int
+from tcsaea_torch.validation import check_int, check_options
 
 
 def add_run_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -48,6 +50,10 @@ def add_run_command(commands: "argparse._SubParsersAction[argparse.ArgumentParse
     add("--n-init", type=int, help=f"size of the initial design; {settings}by the problem's size")
     names = ", ".join(strategies.names())
     add("--strategy", help=f"{names}; {settings}tc-saea")
+    add(
+        "--set", action="append", default=[], metavar="OPTION=VALUE",
+        help="an option of the strategy, such as asynchronous=true or n_new=5; may be repeated",
+    )  # fmt: skip
     add("--seed", type=int, help=f"decides all random numbers; {settings}0")
     add("--device", help=f"where the surrogates are computed; {settings}cpu")
     add("--journal", type=Path, metavar="FILE", help="store the run in a file, at every event")
@@ -167,6 +173,7 @@ def _minimized(arguments: argparse.Namespace, loaded: Loaded) -> Result:
             problem,
             **settings,
             executor=executors,
+            workers={str(o): getattr(arguments, f"workers_{o}") for o in Objective},
             timeout_s={str(o): getattr(arguments, f"timeout_{o}") for o in Objective},
             retries=arguments.retries,
             journal=arguments.journal,
@@ -189,7 +196,22 @@ def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
         if given.get("n_slow", study.n_slow) == study.n_slow:  # else that is what is wrong
             stored["n_init"] = study.n_init
     strategy = check_strategy(given.pop("strategy", strategy))
+    options = dict(_option(text) for text in arguments.set)
+    if options:
+        check_options(f"strategy {strategy.name!r}", type(strategy), options)
+        strategy = replace(strategy, **options)  # pyright: ignore
     return {**stored, **given, "strategy": strategy}
+
+
+def _option(text: str) -> tuple[str, Any]:
+    """Return the name and the value in NAME=VALUE; what is no JSON is a string."""
+    name, is_there, value = text.partition("=")
+    if not is_there or not name:
+        raise InvalidInputError(f"--set must be OPTION=VALUE, got {text!r}")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
 
 
 @contextmanager

@@ -274,3 +274,33 @@ def test_a_worker_that_dies_ends_the_run_with_another_status(here, capsys):
     output = capsys.readouterr().out
     assert "\ninterrupted by a broken executor (" in output
     assert output.splitlines()[-1].startswith("to go on: tcsaea run box_dies.py:problem")
+
+
+def test_options_of_the_strategy(here, capsys):
+    options = ["--set", "asynchronous=true", "--set", "n_new=2", "--set", "name=mine"]
+    workers = ["--workers-fast", "2", "--workers-slow", "2"]
+    arguments = ["box.py:problem", "--journal", "a.db", "--quiet"]
+    assert run(*arguments, "--n-slow", "8", *options, *workers) == 0
+    expected = tc.TCSAEA(asynchronous=True, n_new=2, name="mine")
+    assert Study.read("a.db").settings.strategy == expected
+    assert n_done("a.db") == 24
+    assert run(*arguments, "--resume", *workers) == 0  # with the journal's own
+    assert run(*arguments, "--resume", "--set", "n_new=3") == 2
+    assert "the study has another strategy" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("asynchronous", "--set must be OPTION=VALUE, got 'asynchronous'"),
+        ("=1", "--set must be OPTION=VALUE, got '=1'"),
+        ("asynchronos=true", "asynchronous"),
+        ("asynchronous=True", "asynchronous must be True or False, got 'True' (str)"),
+        ("n_new=0", "n_new must be an integer >= 1, got 0"),
+    ],
+)
+def test_options_that_will_not_do(option, message, here, capsys):
+    assert run("box.py:problem", "--n-slow", "8", "--set", option) == 2
+    assert message in capsys.readouterr().err
+    assert not (here / "calls.txt").exists()
