@@ -4,6 +4,7 @@
     python -m benchmarks status          what has been run, and what is missing
     python -m benchmarks tables SUITE    tables of stored runs, as Markdown and CSV
     python -m benchmarks figures SUITE   figures of stored runs, as PNG
+    python -m benchmarks verify SUITE    make some stored runs again: are they still the same?
     python -m benchmarks micro [ROW]     speed of the numeric core, against peers
     python -m benchmarks scaling         time over rows and batches, as JSON and a figure
     python -m benchmarks profile         where the time of fits and searches goes
@@ -16,7 +17,7 @@ import os
 import sys
 from pathlib import Path
 
-from benchmarks import figures, micro, runner, suites, tables
+from benchmarks import figures, micro, runner, suites, tables, verify
 from benchmarks.micro import profile, scaling
 from benchmarks.micro.peers import MissingPeerError
 from benchmarks.store import Store
@@ -30,7 +31,13 @@ def main(arguments: list[str] | None = None) -> int:
     """Parse the command line, do what it names and return the exit status."""
     options = _parser().parse_args(arguments)
     try:
-        for name, minimum in (("seeds", 1), ("workers", 0), ("threads", 1), ("repeats", 1)):
+        for name, minimum in (
+            ("seeds", 1),
+            ("workers", 0),
+            ("threads", 1),
+            ("repeats", 1),
+            ("blocks", 1),
+        ):
             if getattr(options, name, None) is not None:
                 check_int(name, getattr(options, name), minimum=minimum)
         if options.action in (_micro, _scaling, _profile):
@@ -83,6 +90,12 @@ def _parser() -> argparse.ArgumentParser:
     figure.add_argument("suites", nargs="+", metavar="SUITE")
     figure.set_defaults(action=_figures)
 
+    check = commands.add_parser("verify", help="make some stored runs again and compare")
+    check.add_argument("suites", nargs="+", metavar="SUITE")
+    check.add_argument("--blocks", type=int, default=1,
+                       help="batches of each strategy, drawn at random (default 1)")  # fmt: skip
+    check.set_defaults(action=_verify)
+
     rows = commands.add_parser(
         "micro",
         help="speed of the numeric core, against peers",
@@ -114,10 +127,10 @@ def _parser() -> argparse.ArgumentParser:
             "--quick", action="store_true",
             help="tiny sizes, to see that all works; writes NAME-quick.json",
         )  # fmt: skip
-    for command in (run, status, table, figure):
+    for command in (run, status, table, figure, check):
         command.add_argument("--seeds", type=int,
                              help="number of seeds (default: as the suite says)")  # fmt: skip
-    for command in (run, status, table, figure, rows, growth, where):
+    for command in (run, status, table, figure, check, rows, growth, where):
         command.add_argument("--results", type=Path, default=RESULTS, help="folder of the rows")
     return parser
 
@@ -162,6 +175,15 @@ def _figures(store: Store, chosen: list[suites.Suite], options: argparse.Namespa
     for suite in chosen:
         paths = figures.save(store, suite, options.results / "figures")
         print(f"{suite.name}: {', '.join(map(str, paths)) or 'nothing to draw'}")
+    return 0
+
+
+def _verify(store: Store, chosen: list[suites.Suite], options: argparse.Namespace) -> int:
+    results = verify.verify(verify.blocks(store, chosen, options.blocks), _print_now)
+    path = options.results / "verify.json"
+    verify.write(results, path)
+    n_same = sum(row["largest_difference"] == 0 for row in results)
+    print(f"{n_same} of {len(results)} batches are the same to the last bit; written: {path}")
     return 0
 
 
