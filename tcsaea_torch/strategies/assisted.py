@@ -6,6 +6,7 @@ and additional points, for the fast objective only, around these. Line numbers a
 of Algorithm 1 of [Wang2022], see `tc_saea`.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
 import torch
@@ -28,7 +29,7 @@ from tcsaea_torch.rows import take_rows
 from tcsaea_torch.strategies import steps
 from tcsaea_torch.strategies.base import FAST, SLOW, Proposal, RunView, State, tensor_in
 from tcsaea_torch.strategies.chances import Chances
-from tcsaea_torch.strategies.start import sample_design, soea_generation, start_state
+from tcsaea_torch.strategies.start import design_and_soea, next_period, start_state
 from tcsaea_torch.transfer.instance_selection import Interval, half_width
 from tcsaea_torch.types import Bool, Float, Int, Tensor
 from tcsaea_torch.validation import (
@@ -54,7 +55,7 @@ def dace(*, starts: tuple[float, ...], max_evaluations: int, value_tolerance: fl
 
 
 @dataclass(frozen=True, kw_only=True)
-class SurrogateAssisted:
+class SurrogateAssisted(ABC):
     """Configuration of what they have in common; `_period` is what sets them apart.
 
     Raises:
@@ -127,33 +128,22 @@ class SurrogateAssisted:
 
     def propose(self, state: State, run: RunView) -> tuple[Proposal, State]:
         """Return the next step: the initial design, a generation of the SOEA, or a period."""
-        if state["stage"] == "design":  # line 1
-            proposal, state = sample_design(state, run)
-            if state["n_design"]:
-                return proposal, state
-        if state["stage"] == "soea":  # line 1
-            proposal, state = soea_generation(
-                state,
-                run,
-                self._fast_target(run.used[:, SLOW], int(state["n_design"]), run),
-                self.variation,
-                maximise=self.soea_maximises,
-            )
-            if not proposal.is_empty or proposal.waits_for is not None:
-                return proposal, state
-            state = {**state, "stage": "periods"}
-        if bool(run.pending.any()):
-            return Proposal.nothing(run, run.pending), state
-        n_new = run.left.amin(dim=-1).clamp_max(self.n_new)
-        if not bool((n_new > 0).any()):
-            return Proposal.nothing(run), state
-        return self._period({**state, "period": int(state["period"]) + 1}, run, n_new)
 
+        def fast_target(n_design: int) -> Tensor:
+            return self._fast_target(run.used[:, SLOW], n_design, run)
+
+        proposal, state = design_and_soea(  # line 1
+            state, run, fast_target, self.variation, maximise=self.soea_maximises
+        )
+        if proposal is not None:
+            return proposal, state
+        return next_period(self._period, self.n_new, state, run)
+
+    @abstractmethod
     def _period(
         self, state: State, run: RunView, n_new: Int[Tensor, " b"]
     ) -> tuple[Proposal, State]:
         """Fit, search, select: one pass of the main loop (lines 2 to 24)."""
-        raise NotImplementedError
 
     def _fast_target(self, n_slow: Tensor, n_design: int, run: RunView) -> Tensor:
         """Return how many fast calls there may be once `n_slow` slow ones are asked for."""

@@ -32,7 +32,7 @@ from tcsaea_torch.rows import take_rows
 from tcsaea_torch.strategies import steps
 from tcsaea_torch.strategies.assisted import dace
 from tcsaea_torch.strategies.base import FAST, SLOW, Proposal, RunView, State, register
-from tcsaea_torch.strategies.start import sample_design, soea_generation, start_state
+from tcsaea_torch.strategies.start import design_and_soea, next_period, start_state
 from tcsaea_torch.strategies.vector_selection import VectorSelection, occupied
 from tcsaea_torch.types import Bool, Float, Int, Tensor
 from tcsaea_torch.validation import check_instance, check_int, keep_checked
@@ -74,22 +74,12 @@ class HKRVEA(VectorSelection):
 
     def propose(self, state: State, run: RunView) -> tuple[Proposal, State]:
         """Return the next step: the initial design, a generation of the SOEA, or a period."""
-        if state["stage"] == "design":  # (1) to (3), at first
-            proposal, state = sample_design(state, run)
-            if state["n_design"]:
-                return proposal, state
-        if state["stage"] == "soea":  # (2), at first
-            credit = self._fast_target(run.used[:, SLOW], run)
-            proposal, state = soea_generation(state, run, credit, self.variation, maximise=False)
-            if not proposal.is_empty or proposal.waits_for is not None:
-                return proposal, state
-            state = {**state, "stage": "periods"}
-        if bool(run.pending.any()):
-            return Proposal.nothing(run, run.pending), state
-        n_new = run.left.amin(dim=-1).clamp_max(self.n_new)
-        if not bool((n_new > 0).any()):
-            return Proposal.nothing(run), state
-        return self._period({**state, "period": int(state["period"]) + 1}, run, n_new)
+        proposal, state = design_and_soea(  # (1) to (3), at first
+            state, run, lambda _: self._fast_target(run.used[:, SLOW], run), self.variation
+        )
+        if proposal is not None:
+            return proposal, state
+        return next_period(self._period, self.n_new, state, run)
 
     def _fast_target(self, n_slow: Int[Tensor, " b"], run: RunView) -> Int[Tensor, " b"]:
         """Return how many fast calls there may be once `n_slow` slow ones are asked for."""

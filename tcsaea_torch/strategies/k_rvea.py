@@ -38,6 +38,7 @@ from tcsaea_torch.strategies.base import (
     register,
     tensor_in,
 )
+from tcsaea_torch.strategies.start import next_period
 from tcsaea_torch.strategies.vector_selection import VectorSelection, occupied
 from tcsaea_torch.types import Bool, Float, Int, Tensor
 from tcsaea_torch.validation import check_bool, check_int, keep_checked
@@ -96,12 +97,7 @@ class KRVEA(VectorSelection):
             if n > 0:
                 X, is_new = steps.design(run, n)
                 return Proposal(X=X, evaluation_mask=_both(is_new)), state
-        if bool(run.pending.any()):
-            return Proposal.nothing(run, run.pending), state
-        n_new = run.left.amin(dim=-1).clamp_max(self.n_new)
-        if not bool((n_new > 0).any()):
-            return Proposal.nothing(run), state
-        return self._period({**state, "period": int(state["period"]) + 1}, run, n_new)
+        return next_period(self._period, self.n_new, state, run)
 
     def _period(
         self, state: State, run: RunView, n_new: Int[Tensor, " b"]

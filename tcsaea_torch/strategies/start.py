@@ -2,8 +2,10 @@
 
 While the slow values of the initial design are on their way, a single-objective
 evolutionary algorithm (SOEA) goes on with the fast objective (Algorithm 1, line 1). Its
-population are rows of the archive, so its state is a few indices.
+population are rows of the archive, so its state is a few indices. Periods follow.
 """
+
+from collections.abc import Callable
 
 import torch
 
@@ -49,6 +51,59 @@ def sample_design(
     rows = len(run.archive) + torch.arange(n, device=run.device).expand(run.b, n)
     state = {**state, "stage": "soea", "n_design": n, **soea_state(rows)}
     return Proposal(X=X, evaluation_mask=mask), state
+
+
+def design_and_soea(
+    state: State,
+    run: RunView,
+    fast_target: Callable[[int], Int[Tensor, " b"]],
+    variation: Variation,
+    *,
+    maximise: bool = False,
+) -> tuple[Proposal | None, State]:
+    """Return the next step of the start; None when that is over.
+
+    Args:
+        state: The strategy's state.
+        run: The runs.
+        fast_target: Returns, for the size of the design, the fast evaluations after which
+            each run's start is over.
+        variation: Crossover and mutation of the SOEA.
+        maximise: Whether the SOEA keeps the larger fast value of each pair.
+    """
+    if state["stage"] == "design":
+        proposal, state = sample_design(state, run)
+        if state["n_design"]:
+            return proposal, state
+    if state["stage"] == "soea":
+        target = fast_target(int(state["n_design"]))
+        proposal, state = soea_generation(state, run, target, variation, maximise=maximise)
+        if not proposal.is_empty or proposal.waits_for is not None:
+            return proposal, state
+        state = {**state, "stage": "periods"}
+    return None, state
+
+
+def next_period(
+    period: Callable[[State, RunView, Int[Tensor, " b"]], tuple[Proposal, State]],
+    n_new: int,
+    state: State,
+    run: RunView,
+) -> tuple[Proposal, State]:
+    """Return what a period proposes, when all values have come and while budget is left.
+
+    Args:
+        period: `period(state, run, n)` proposes n points with both objectives in each run.
+        n_new: How many, at most.
+        state: The strategy's state; its "period" counts.
+        run: The runs.
+    """
+    if bool(run.pending.any()):
+        return Proposal.nothing(run, run.pending), state
+    n = run.left.amin(dim=-1).clamp_max(n_new)
+    if not bool((n > 0).any()):
+        return Proposal.nothing(run), state
+    return period({**state, "period": int(state["period"]) + 1}, run, n)
 
 
 def soea_generation(
