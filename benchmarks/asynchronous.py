@@ -201,10 +201,10 @@ def _tell(optimizer: tc.Optimizer, evaluations: Iterable[Any]) -> None:
 
 def table(found: dict[str, Any]) -> str:
     """Return the means as a table, of the runs in periods and asynchronous ones."""
-    head = ("problem", "workers", "makespan", "fast idle", "slow idle", "IGD", "ms an ask")
+    head = ("problem", "workers", "makespan", "fast idle", "slow idle", "IGD", "asks", "ms an ask")
     formats = {
         "makespan": "{:.0f}", "idle_fast": "{:.0%}", "idle_slow": "{:.0%}", "igd": "{:.3f}",
-        "ask_mean_ms": "{:.0f}",
+        "n_asks": "{:.0f}", "ask_mean_ms": "{:.0f}",
     }  # fmt: skip
     rows = []
     for row in found["means"]:

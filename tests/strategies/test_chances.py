@@ -120,7 +120,7 @@ def run(seed, *, fails, **options):
     fit = FitConfig(
         input_scaling="standardize", starts=(2.0,), options=BFGSOptions(max_evaluations=10)
     )
-    search = RVEAConfig(n_generations=10)
+    search = RVEAConfig(n_generations=5)
     strategy = tc.TCSAEA(kriging=fit, search=search, n_ref_vectors=30, **options)
     problem = Toy(d=3, tau=3)
     optimizer = tc.Optimizer(problem, n_slow=42, n_init=12, strategy=strategy, seed=seed)
