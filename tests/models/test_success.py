@@ -18,7 +18,10 @@ def fails(X):
 def learned(X, failed=None, *, n_max=1000, done=None):
     failed = fails(X) if failed is None else failed
     done = ~failed if done is None else done
-    return learn_success(X, done, failed, n_max, draw(*X.shape[:-1], seed=9, dtype=X.dtype))
+    u = draw(*X.shape[:-1], seed=9, dtype=X.dtype)
+    success = learn_success(X, done, failed, n_max, u.to(X.device))
+    assert success is not None
+    return success
 
 
 def grid(dtype=torch.float64):
@@ -58,7 +61,7 @@ def test_a_few_rows_of_many_are_enough():
 def test_too_few_failures_say_nothing(n_failed):
     X = draw(1, 20, 2)
     failed = (torch.arange(20) < n_failed).unsqueeze(0)
-    assert learned(X, failed) is None
+    assert learn_success(X, ~failed, failed, 1000, draw(1, 20)) is None
 
 
 def test_failures_alone_are_enough():
@@ -89,6 +92,7 @@ def test_runs_in_a_batch_are_as_if_alone():
     for i in (0, 2):
         row = slice(i, i + 1)
         alone = learn_success(X[row], ~failed[row], failed[row], 1000, u[row])
+        assert alone is not None
         torch.testing.assert_close(alone.probability(Z[row]), p[row], rtol=0, atol=1e-8)
 
 

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +21,8 @@ def draw(*shape, seed=0):
 
 class Known(Success):
     """A success model with probabilities that are known."""
+
+    function: Callable[[torch.Tensor], torch.Tensor]
 
     def __init__(self, function):
         object.__setattr__(self, "function", function)
