@@ -82,18 +82,34 @@ def test_pending_rows_say_nothing():
     )
 
 
-def test_runs_in_a_batch_are_as_if_alone():
-    X, Z = draw(3, 60, 2), draw(3, 50, 2, seed=1)
+@pytest.mark.parametrize("n_max", [1000, 40])
+def test_runs_in_a_batch_are_as_if_alone(n_max):
+    X, Z, u = draw(3, 60, 2), draw(3, 50, 2, seed=1), draw(3, 60, seed=9)
     failed = fails(X)
     failed[1] = torch.arange(60) < N_FAILURES - 1  # this run knows too little
-    p = learned(X, failed).probability(Z)
+    p = learned(X, failed, n_max=n_max).probability(Z)
     assert (p[1] == 1).all()
-    u = draw(3, 60, seed=9)
     for i in (0, 2):
         row = slice(i, i + 1)
-        alone = learn_success(X[row], ~failed[row], failed[row], 1000, u[row])
+        alone = learn_success(X[row], ~failed[row], failed[row], n_max, u[row])
         assert alone is not None
         torch.testing.assert_close(alone.probability(Z[row]), p[row], rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("n_failed", [12, 30, 395])
+def test_failures_are_kept_up_to_the_half_and_others_whenever_they_came(n_failed):
+    X = draw(1, 400, 2)
+    failed = (torch.arange(400) < n_failed).unsqueeze(0)
+    success = learned(X, failed, n_max=40)
+    kept = success.model.scaling.inputs(X)  # as the model has them
+    rows = (
+        (kept[0].unsqueeze(0) == success.model.data.X[0].unsqueeze(1)).all(dim=-1).nonzero()[:, 1]
+    )
+    assert len(rows.unique()) == 40
+    n_failures = int((rows < n_failed).sum())
+    assert n_failures == 12 if n_failed == 12 else n_failures >= 20
+    if n_failed < 100:  # not the oldest of the others
+        assert int((rows >= 200).sum()) >= 5
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
