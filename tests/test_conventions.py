@@ -1,7 +1,6 @@
 """Public bug reports of neighbouring projects, as their users would meet them here.
 
-Numbers are those of the project's list of reports. Case 5, workers that ask while others
-run, has no place yet.
+Numbers are those of the project's list of reports.
 """
 
 import copy
@@ -399,6 +398,63 @@ def test_18_what_is_kept_has_no_graph():
         if isinstance(event, Asked):
             kept += [v for v in event.strategy_state.values() if isinstance(v, torch.Tensor)]
     assert all(tensor.grad_fn is None and not tensor.requires_grad for tensor in kept)
+
+
+# ---------------------------------------------------------------- workers
+
+
+@pytest.mark.parametrize("stage", ["soea", "periods"])
+def test_05_workers_get_work_while_a_slow_job_never_returns(stage):
+    optimizer = opt(n_slow=20, n_init=14, strategy=quick(asynchronous=True))
+    begun = optimizer.ask()
+    lost = next(e for e in begun if e.objective == "slow")
+    tell_all(optimizer, [e for e in begun if e.id != lost.id])
+    if stage == "periods":  # from here on, surrogates search
+        begun += optimizer.ask(n_fast=1, n_slow=1)
+        tell_all(optimizer, begun[-2:])
+    seen = {tuple(e.x) for e in begun}
+    assert len(seen) == len(begun) / 2
+
+    def asks_for_one(**wanted):
+        evaluations = optimizer.ask(**wanted)
+        (x,) = {tuple(e.x) for e in evaluations}
+        assert x not in seen
+        seen.add(x)
+        tell_all(optimizer, evaluations)
+        n_fast, n_slow = optimizer.n_used
+        assert n_fast <= 5 * n_slow
+        return sorted(str(e.objective) for e in evaluations)
+
+    for _ in range(50):
+        assert asks_for_one(n_fast=1) == ["fast"]
+    assert [e.id for e in optimizer.pending] == [lost.id]
+
+    while (action := optimizer.next_action()).n_fast:
+        assert asks_for_one(n_fast=1) == ["fast"]
+    n_fast, n_slow = optimizer.n_used
+    assert n_fast == 5 * n_slow  # all that the slow evaluations so far have released
+    assert (action.kind, action.n_slow) == ("ask", 20 - n_slow)
+    assert optimizer.ask(n_fast=1) == []
+    assert asks_for_one(n_fast=1, n_slow=1) == ["fast", "slow"]  # which releases more
+    assert asks_for_one(n_fast=1) == ["fast"]
+
+
+def test_05_no_limit_of_parallel_evaluations_but_the_budget():
+    optimizer = opt(toy(tau=2), n_slow=60, n_init=4, strategy=quick(asynchronous=True))
+    design = optimizer.ask()
+    tell_all(optimizer, design[:-2])
+    evaluations = optimizer.ask(n_fast=1000, n_slow=50)
+    assert len([e for e in evaluations if e.objective == "slow"]) == 50
+    assert len({tuple(e.x) for e in [*design, *evaluations]}) == len(optimizer.result().all_X)
+    evaluations += optimizer.ask(n_fast=1000, n_slow=1000)
+    while more := optimizer.ask(n_fast=1000, n_slow=1000):
+        evaluations += more
+    assert optimizer.n_used == optimizer.n_total == (120, 60)
+    assert len(optimizer.pending) == 2 + len(evaluations)
+    assert optimizer.next_action().kind == "wait"
+    tell_all(optimizer, optimizer.pending)
+    assert optimizer.next_action().kind == "stop"
+    assert optimizer.result().status == "finished"
 
 
 # ---------------------------------------------------------------- surrogates

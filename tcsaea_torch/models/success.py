@@ -15,7 +15,7 @@ import torch
 from tcsaea_torch.models.fitting import FitConfig, fit
 from tcsaea_torch.models.optimise import BFGSOptions
 from tcsaea_torch.models.surrogate import Surrogate
-from tcsaea_torch.models.training_set import TrainingSet, limit, merge_duplicates
+from tcsaea_torch.models.training_set import TrainingSet, merge_duplicates
 from tcsaea_torch.types import Bool, Float, Tensor
 
 N_FAILURES = 3
@@ -58,15 +58,25 @@ def learn_success(
         X: Points in the unit cube.
         succeeded: Where there is a value.
         failed: Where the evaluation failed for good.
-        n_max: Rows to learn from, at most: failures first, then a uniform sample.
-        u: Uniform numbers that decide the sample.
+        n_max: Rows to learn from, at most; see `_limit`.
+        u: Uniform numbers that decide which.
     """
     is_learned = failed.sum(dim=1) >= N_FAILURES
     if not bool(is_learned.any()):
         return None
     labels = TrainingSet.from_mask(X, succeeded.to(X.dtype), succeeded | failed)
-    labels = limit(merge_duplicates(labels), n_max, u).compact()
+    labels = _limit(merge_duplicates(labels), n_max, u).compact()
     noise = torch.where(labels.live, _LABEL_NOISE, torch.inf)
     labels = TrainingSet(X=labels.X, y=labels.y, noise_var=noise)
     constant = torch.zeros_like(is_learned)
     return Success(model=fit(labels, _FIT, trend=constant), is_learned=is_learned)
+
+
+def _limit(labels: TrainingSet, n_max: int, u: Float[Tensor, "b n"]) -> TrainingSet:
+    """Keep at most n_max rows: up to half of them failures, and of all others a uniform sample."""
+    if labels.X.shape[1] <= n_max:
+        return labels
+    failed = labels.live & (labels.y < 0.5)
+    rank = u.masked_fill(~failed, torch.inf).argsort(dim=1).argsort(dim=1)
+    key = torch.where(failed & (rank < n_max // 2), u - 1.0, u).masked_fill(~labels.live, torch.inf)
+    return labels.take(key.argsort(dim=1)[:, :n_max])

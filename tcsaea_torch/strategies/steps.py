@@ -151,7 +151,7 @@ def choose_new(
         X: Points.
         candidates: Which of them may be chosen.
         n: How many points each run takes.
-        n_slots: Room for points, at least the largest n.
+        n_slots: Room for points, at least the largest n; no more than there are candidates.
         run: The runs.
         period: Counter for the random numbers.
         clearance: How far new points keep away from each other and from pending ones.
@@ -176,7 +176,7 @@ def choose_new(
     key = u if order is None else order(X, u)
     rows = key.masked_fill(~marked, torch.inf).argsort(dim=1)[:, :n_slots]
     points = take_rows(X, rows)
-    wanted = torch.arange(n_slots, device=X.device) < n.unsqueeze(-1)
+    wanted = torch.arange(rows.shape[1], device=X.device) < n.unsqueeze(-1)
     return points, marked.gather(1, rows) & wanted
 
 

@@ -56,6 +56,15 @@ def test_fewer_new_points_if_there_are_no_more(tensor):
     assert chosen.sum() == 1
 
 
+def test_more_new_points_wanted_than_there_are_candidates(tensor):
+    """As where more workers are free than there are reference vectors."""
+    X = tensor([[[0.1, 0.1], [0.2, 0.2], [0.2, 0.2]]])
+    run = view(tensor([[0.5, 0.5]]))
+    candidates = torch.ones(1, 3, dtype=torch.bool)
+    points, chosen = steps.choose_new(X, candidates, torch.tensor([50]), 50, run, period=1)
+    assert sorted(points[0][chosen[0]].tolist()) == [[0.1, 0.1], [0.2, 0.2]]
+
+
 def test_random_points_where_a_search_found_nothing_new(tensor):
     X = tensor([[[0.1, 0.1]]])
     run = view(X[0])
