@@ -18,7 +18,6 @@ from tcsaea_torch import strategies
 from tcsaea_torch.driver import minimize
 from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.events import Status
-from tcsaea_torch.executors import OwnThreads
 from tcsaea_torch.journal import Journal
 from tcsaea_torch.loading import Loaded, Target, begin_worker
 from tcsaea_torch.plotting import check_picture, save_front
@@ -27,6 +26,7 @@ from tcsaea_torch.strategies import TCSAEA, Strategy
 from tcsaea_torch.strategies.base import budget as budget_of
 from tcsaea_torch.strategies.base import check_strategy
 from tcsaea_torch.study import Study
+from tcsaea_torch.threads import OwnThreads
 from tcsaea_torch.types import Objective
 from tcsaea_torch.validation import check_int, check_options
 

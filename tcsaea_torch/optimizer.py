@@ -234,9 +234,7 @@ class Optimizer:
         wanted = check_wanted(n_fast, n_slow)
         with self._changing():
             if wanted is None and not self._state.to_hand_out:
-                n_before = len(self._state.records)
-                self._propose()
-                chosen = self._state.records[n_before:]
+                chosen = self._propose()
             else:
                 chosen = list(waiting(self._state)) if wanted is None else self._gather(wanted)
                 if chosen:
@@ -464,12 +462,15 @@ class Optimizer:
             chosen = first_of(waiting(self._state), wanted)
             found = count(chosen)
             lacking = {o: n - found[o] for o, n in wanted.items()}
-            if not any(lacking.values()) or not self._propose(lacking):
+            step = self._planner.step(self._run, lacking) if any(lacking.values()) else None
+            if step is None:
                 return chosen
+            self._run.record(step)
 
-    def _propose(self, wanted: Wanted | None = None) -> bool:
-        """Record the strategy's next step, if there is anything in it."""
-        step = self._planner.step(self._run, wanted)
+    def _propose(self) -> list[Record]:
+        """Return the evaluations of the strategy's next step, if there is anything in it."""
+        n_before = len(self._state.records)
+        step = self._planner.step(self._run)
         if step is not None:
             self._run.record(step)
-        return step is not None
+        return self._state.records[n_before:]

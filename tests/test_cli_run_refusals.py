@@ -137,35 +137,35 @@ def test_code_that_raises(place, code, message, here, capsys):
     assert "bad" not in sys.modules
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ([], r"--n-slow N is missing, the budget of slow evaluations"),
-        (["--resume"], r"--resume needs --journal FILE"),
-        (["--resume", "--journal", "b.db"], r"there is no run in 'b\.db' to go on with: leave"),
-        (["--resume", "--journal", "empty.db"], r"there is no run in 'empty\.db' to go on with"),
-        (["--journal", "a.db"], r"there is a run in 'a\.db' already: add --resume to go on with"),
-        (["--journal", "box.py"], r".*file is not a database"),
-        (["--journal", "."], r"journal must be the path of a file, got '\.'"),
-        (["--journal", "no/b.db"], r"journal must be a file that can be written, got 'no/b\.db'"),
-        (["--csv", "."], r"csv must be a file that can be written, got '\.'"),
-        (["--csv", "no/a.csv"], r"csv must be a file that can be written"),
-        (["--csv", "box.py"], r"csv must be another file than the problem's file, got 'box\.py'"),
-        (["--journal", "b.db", "--csv", "./b.db"], r"csv must be another file than the journal"),
-        (["--csv", "a.png", "--figure", "a.png"], r"figure must be another file than the csv"),
-        (["--figure", "a.txt"], r"figure must end in one of .*\.png.*, got '\.txt'"),
-        (["--figure", "no/a.png"], r"figure must be a file that can be written"),
-        (["--n-slow", "0"], r"n_slow must be an integer >= 1, got 0"),
-        (["--n-init", "9"], r"n_init must be at most n_slow = 8, got 9"),
-        (["--strategy", "radnom"], r"strategy must be one of .*; did you mean 'random'\?"),
-        (["--device", "cuda:99"], r"device must name a device that is present here"),
-        (["--workers-fast", "0"], r"--workers-fast must be an integer >= 1, got 0"),
-        (["--workers-slow", "-1"], r"--workers-slow must be an integer >= 1, got -1"),
-        (["--timeout-slow", "0"], r"timeout_s\['slow'\] must be a finite real number > 0, got 0"),
-        (["--timeout-fast", "nan"], r"timeout_s\['fast'\] must be a finite real number > 0"),
-        (["--retries", "-1"], r"retries must be an integer >= 0, got -1"),
-    ],
-)
+BAD_OPTIONS = [
+    ([], r"--n-slow N is missing, the budget of slow evaluations"),
+    (["--resume"], r"--resume needs --journal FILE"),
+    (["--resume", "--journal", "b.db"], r"there is no run in 'b\.db' to go on with: leave"),
+    (["--resume", "--journal", "empty.db"], r"there is no run in 'empty\.db' to go on with"),
+    (["--journal", "a.db"], r"there is a run in 'a\.db' already: add --resume to go on with"),
+    (["--journal", "box.py"], r".*file is not a database"),
+    (["--journal", "."], r"journal must be the path of a file, got '\.'"),
+    (["--journal", "no/b.db"], r"journal must be a file that can be written, got 'no/b\.db'"),
+    (["--csv", "."], r"csv must be a file that can be written, got '\.'"),
+    (["--csv", "no/a.csv"], r"csv must be a file that can be written"),
+    (["--csv", "box.py"], r"csv must be another file than the problem's file, got 'box\.py'"),
+    (["--journal", "b.db", "--csv", "./b.db"], r"csv must be another file than the journal"),
+    (["--csv", "a.png", "--figure", "a.png"], r"figure must be another file than the csv"),
+    (["--figure", "a.txt"], r"figure must end in one of .*\.png.*, got '\.txt'"),
+    (["--figure", "no/a.png"], r"figure must be a file that can be written"),
+    (["--n-slow", "0"], r"n_slow must be an integer >= 1, got 0"),
+    (["--n-init", "9"], r"n_init must be at most n_slow = 8, got 9"),
+    (["--strategy", "radnom"], r"strategy must be one of .*; did you mean 'random'\?"),
+    (["--device", "cuda:99"], r"device must name a device that is present here"),
+    (["--workers-fast", "0"], r"--workers-fast must be an integer >= 1, got 0"),
+    (["--workers-slow", "-1"], r"--workers-slow must be an integer >= 1, got -1"),
+    (["--timeout-slow", "0"], r"timeout_s\['slow'\] must be a finite real number > 0, got 0"),
+    (["--timeout-fast", "nan"], r"timeout_s\['fast'\] must be a finite real number > 0"),
+    (["--retries", "-1"], r"retries must be an integer >= 0, got -1"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), BAD_OPTIONS)
 def test_bad_options_are_refused_before_anything_runs(options, message, study, capsys):
     Path("empty.db").touch()
     budget = [] if not options or "--resume" in options else ["--n-slow", "8"]

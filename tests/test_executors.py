@@ -7,7 +7,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from tcsaea_torch.errors import InvalidInputError
-from tcsaea_torch.executors import OwnThreads, Pools, make_lanes
+from tcsaea_torch.executors import Pools, make_lanes
+from tcsaea_torch.threads import OwnThreads
 from tcsaea_torch.types import Objective
 
 PATIENCE = 20.0

@@ -73,7 +73,7 @@ bad(f"RandomSearch {ASSISTED}", "name", TEXT)
 bad(ASSISTED, "n_new", integers(1))
 bad(ASSISTED, "n_ref_vectors", integers(2))
 bad(ASSISTED, "n_train_max", integers(2, optional=True))
-for switch in ("reset_vectors", "soea_maximises", "late_fast_credit"):
+for switch in ("reset_vectors", "soea_maximises", "late_fast_credit", "failure_model"):
     bad(ASSISTED, switch, booleans())
 bad(ASSISTED, "search", objects("a RVEAConfig"))
 bad(ASSISTED, "kriging", objects("a FitConfig"))
@@ -91,6 +91,8 @@ bad("TCSAEA", "co_surrogate", choices(("kriging", "quadratic"), "krigging", "kri
 bad("TCSAEA", "transfer", choices(("interval", "all", "none"), "intervall", "interval"))
 bad("TCSAEA", "interval", choices(("sd", "variance"), "varience", "variance"))
 bad("TCSAEA", "last_transfer_period", integers(0, optional=True))
+bad("TCSAEA", "asynchronous", booleans())
+bad("TCSAEA", "clearance", reals(0, 0.5))
 
 bad("TrSAEA", "n_labelled", integers(1))
 bad("TrSAEA", "n_components", integers(1))

@@ -215,6 +215,29 @@ bad("minimize", "timeout_s", [
     ("text-inside", {"slow": "3"}, "a finite real number > 0", "'3'"),
     ("zero-inside", {"slow": 1.0, "fast": 0}, "a finite real number > 0", "0"),
 ])  # fmt: skip
+bad("minimize", "workers", integers(1, optional=True))
+bad("minimize", "workers", [
+    ("misspelt", {"slo": 2}, "did you mean 'slow'?", "'slo'"),
+    ("text-inside", {"slow": "2"}, "an integer >= 1", "'2'"),
+    ("none-in-a-lane", {"slow": 2, "fast": 0}, "an integer >= 1", "0"),
+])  # fmt: skip
+bad(
+    "minimize", "workers", [("twice-said", 2, "None with a VirtualExecutor", "2")],
+    executor=tc.VirtualExecutor(time_slow=5),
+)  # fmt: skip
+
+
+class Silent:
+    """An executor that does not say how many workers it has."""
+
+    def submit(self, fn, /, *arguments, **options):
+        raise NotImplementedError
+
+
+bad(
+    "minimize", "workers", [("not-known", None, "must say how many calls", "Silent")],
+    executor=Silent(), strategy=tc.TCSAEA(asynchronous=True),
+)  # fmt: skip
 bad("minimize", "retries", integers(0))
 bad("minimize", "retries", [
     ("misspelt", {"slo": 3}, "did you mean 'slow'?", "'slo'"),
@@ -318,6 +341,8 @@ def optimizer():
 
 
 callee("Optimizer.ask", tc.Optimizer.ask, dict, prepare=lambda: optimizer().ask)
+bad("Optimizer.ask", "n_fast", integers(0, optional=True))
+bad("Optimizer.ask", "n_slow", integers(0, optional=True))
 callee(
     "Optimizer.tell", tc.Optimizer.tell, lambda: {"id": 2, "value": 1.0},
     prepare=lambda: optimizer().tell,
@@ -330,6 +355,10 @@ callee(
     "Optimizer.attach", tc.Optimizer.attach,
     lambda: {"X": X2, "fast": [1.0, 2.0], "slow": [NAN, 3.0]},
     prepare=lambda: optimizer().attach,
+)  # fmt: skip
+callee(
+    "Optimizer.next_action", tc.Optimizer.next_action, dict,
+    prepare=lambda: optimizer().next_action,
 )  # fmt: skip
 callee("Optimizer.close", tc.Optimizer.close, dict, prepare=lambda: optimizer().close)
 callee("Optimizer.result", tc.Optimizer.result, dict, prepare=lambda: optimizer().result)

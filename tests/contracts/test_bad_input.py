@@ -20,6 +20,7 @@ ROWS = [row for callee in CALLEES.values() for row in callee.rows]
 TENSORS = "a function of tensors inside the search's loop: shapes are annotated"
 NOT_IN_THE_TABLE = {
     "Evaluation": "made by the library",
+    "NextAction": "made by the library",
     "Result": "made by the library",
     "strategies.check_proposal": "called by the optimizer",
     "strategies.Proposal": "written by strategies; the optimizer checks it",

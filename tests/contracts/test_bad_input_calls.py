@@ -17,6 +17,7 @@ from tcsaea_torch.evolution import RVEAConfig, Variation
 from tcsaea_torch.strategies import Proposal
 from tests.contracts import bad_input_runs as runs
 from tests.contracts.bad_input import CALLEES, INF, NAN
+from tests.test_cli_run_refusals import BAD_OPTIONS
 
 # ---------------------------------------------------------------- what a refusal leaves behind
 
@@ -307,11 +308,16 @@ def test_every_option_of_the_command_line_is_in_the_table():
         a for a in cli._parser()._actions if isinstance(a, argparse._SubParsersAction)
     )  # fmt: skip
     options = {
-        a.option_strings[-1] if a.option_strings else a.dest
-        for p in commands.choices.values()
-        for a in p._actions
+        name: {a.option_strings[-1] if a.option_strings else a.dest: a.nargs for a in p._actions}
+        for name, p in commands.choices.items()
     }
-    assert options - {"--help"} == OPTIONS.keys() | FILES.keys()
+    of_run = options.pop("run")
+    others = {option for found in options.values() for option in found}
+    assert others - {"--help"} == OPTIONS.keys() | FILES.keys()
+    refused = {option for row, _ in BAD_OPTIONS for option in row if option.startswith("--")}
+    switches = {option for option, n in of_run.items() if n == 0}
+    # Problems of `run` have tests of their own; its seed is read as that of `demo`.
+    assert of_run.keys() - switches - {"problem"} == (refused | {"--seed"}) - switches
 
 
 def test_all_refusals_are_the_packages_own():

@@ -1,6 +1,7 @@
 """What every strategy must do. A strategy that is not in this suite fails the last test."""
 
 import copy
+import random
 from dataclasses import FrozenInstanceError, replace
 from pickle import dumps, loads
 from typing import Any
@@ -266,6 +267,45 @@ def test_runs_through_the_optimizer_with_failures(quick, d, tau):
     assert n_slow <= n_fast <= max_fast
     X = optimizer.result().all_X
     assert len(X.unique(dim=0)) == len(X)
+
+
+def key_of(evaluation):
+    """Return what tells evaluations apart, and the point, bit for bit."""
+    return evaluation.id, evaluation.point_id, str(evaluation.objective), evaluation.x.tobytes()
+
+
+@pytest.mark.parametrize("tau", [1, 2.5])
+def test_asked_one_by_one_it_has_the_same_evaluations(quick, tau):
+    """Each step is asked for in some random order of the objectives, then told as a whole."""
+    problem, rng, found = Toy(tau=tau), random.Random(quick.name), []
+    runs = [Optimizer(problem, n_slow=13, n_init=6, strategy=quick, seed=3) for _ in "ab"]
+    for optimizer, is_one_by_one in zip(runs, (False, True), strict=True):
+        found.append([])
+        while (action := optimizer.next_action()).kind == "ask":
+            if not is_one_by_one:
+                step = optimizer.ask()
+                assert len(step) == action.n_fast + action.n_slow
+            else:
+                wanted = ["n_fast"] * action.n_fast + ["n_slow"] * action.n_slow
+                rng.shuffle(wanted)
+                step = [optimizer.ask(**{name: 1})[0] for name in wanted]
+                assert [f"n_{e.objective}" for e in step] == wanted
+            ids = {e.id for e in step}
+            assert ids == {e.id for e in optimizer.pending}
+            if quick.name != "random":  # which needs no values
+                assert optimizer.ask(n_fast=2, n_slow=1) == []
+                assert optimizer.waits_for
+                assert set(optimizer.waits_for) <= ids
+                assert optimizer.next_action().kind == "wait"
+            for e in sorted(step, key=lambda e: e.id):
+                f = problem.function_of(e.objective)
+                optimizer.tell(e.id, f(torch.from_numpy(e.x).unsqueeze(0)))
+            found[-1] += step
+        assert optimizer.is_done
+    plain, one_by_one = (sorted(map(key_of, steps)) for steps in found)
+    assert plain == one_by_one
+    first, second = (run.result().all_Y.nan_to_num(nan=-1.0) for run in runs)
+    assert torch.equal(first, second)
 
 
 @pytest.mark.parametrize(("n_slow", "n_init"), [(1, 1), (2, 1), (2, 2), (4, 3)])

@@ -66,6 +66,7 @@ def snapshot(state):
             "used": state.used,
             # repr: NaN equals NaN there.
             "records": [repr(record) for record in state.records],
+            "to_hand_out": list(state.to_hand_out),
             "strategy_state": state.strategy_state,
             "n_attached_complete": state.n_attached_complete,
         }
@@ -80,11 +81,13 @@ def is_same(a, b):
 
 
 def act(optimizer, action):
-    """Do one random thing that the protocol allows."""
+    """Do one random thing that the protocol allows, and return the ids that are handed out."""
     kind, k, value = action
-    if kind == "ask":
-        optimizer.ask()
-    elif kind == "attach":
+    if kind in ("ask", "ask for some"):
+        numbers = (None, 0, 1, 2, 3) if kind == "ask for some" else (None,)
+        n_fast, n_slow = numbers[k % len(numbers)], numbers[k // 5 % len(numbers)]
+        return [e.id for e in optimizer.ask(n_fast=n_fast, n_slow=n_slow)]
+    if kind == "attach":
         known = torch.cat([POOL, optimizer._state.X_user])
         columns = [[value, VALUES[k % 4]], [value, None], [None, value]][k % 3]
         fast, slow = ([v] for v in columns)
@@ -100,12 +103,13 @@ def act(optimizer, action):
                 if r.status is Status.FAILED and not is_known(optimizer._state.observed, r)
             ]
         if not open_ids:
-            return
+            return []
         id = open_ids[k % len(open_ids)]
         if kind == "tell":
             optimizer.tell(id, value)
         else:
             optimizer.fail(id, f"reason {k}", retry=kind == "retry")
+    return []
 
 
 def is_known(observed, record):
@@ -145,7 +149,7 @@ def check_laws(optimizer, state):
 
 actions = st.lists(
     st.tuples(
-        st.sampled_from(["ask", "tell", "tell", "tell", "fail", "retry", "attach"]),
+        st.sampled_from(["ask", "ask for some", *["tell"] * 3, "fail", "retry", "attach"]),
         st.integers(0, 60),
         st.sampled_from(VALUES),
     ),
@@ -159,9 +163,13 @@ actions = st.lists(
 @given(actions)
 def test_a_replay_of_any_beginning_gives_the_state_of_that_time(actions):
     optimizer = make_optimizer()
-    live = {0: snapshot(optimizer._state)}
-    for action in [("ask", 0, 0.0), *actions]:
-        act(optimizer, action)
+    live, handed_out = {0: snapshot(optimizer._state)}, []
+    for action in [("ask for some", 6 + len(actions) % 18, 0.0), *actions]:
+        handed_out += act(optimizer, action)
+        assert len(set(handed_out)) == len(handed_out)
+        open_ids = [r.id for r in optimizer.result().history if r.status is Status.PENDING]
+        assert [e.id for e in optimizer.pending] == [id for id in open_ids if id in handed_out]
+        assert list(optimizer._state.to_hand_out) == [id for id in open_ids if id not in handed_out]
         live[len(optimizer.events)] = snapshot(optimizer._state)
     check_laws(optimizer, optimizer._state)
 
