@@ -262,7 +262,8 @@ class _Run:
         evaluations = optimizer.ask(**self._wanted())
         self._waits_for = frozenset(optimizer.waits_for)
         self._n_used_then = None if evaluations else optimizer.n_used
-        in_groups = problem.vectorized and self._lanes.takes_groups
+        # Free workers get a point each.
+        in_groups = problem.vectorized and self._lanes.takes_groups and not self._is_asynchronous
         for objective, group in _grouped(evaluations, in_groups=in_groups):
             X = torch.stack([torch.from_numpy(e.x) for e in group])
             X = X.to(optimizer.device) if problem.vectorized else X

@@ -5,7 +5,7 @@ import math
 import random
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
@@ -398,8 +398,16 @@ def test_a_vectorized_problem():
         fast=lambda X: (X**2).sum(dim=-1), slow=lambda X: ((X - 1) ** 2).sum(dim=-1),
         vectorized=True,
     )  # fmt: skip
-    result = minimize(vectorized, n_slow=14, n_init=6, strategy=quick(), progress=False)
+    sizes = []
+
+    def slow_sizes(X):
+        sizes.append(len(X))
+        return ((X - 1) ** 2).sum(dim=-1)
+
+    vectorized = replace(vectorized, slow=slow_sizes)
+    result = minimize(vectorized, n_slow=14, n_init=6, strategy=quick(), workers=3, progress=False)
     assert (result.n_slow, result.n_fast, result.status) == (14, 56, "finished")
+    assert sizes == [1] * 14  # so that all workers have something to do
 
 
 @pytest.mark.parametrize("name", ["nt-saea", "ns-saea", "tc-saea-p", "tc-saea-released"])

@@ -8,6 +8,7 @@ of Algorithm 1 of [Wang2022], see `tc_saea`.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -286,14 +287,15 @@ class SurrogateAssisted(ABC):
         run: RunView,
         step: int,
         chances: Chances,
+        name: str = "additional",
     ) -> tuple[Float[Tensor, "b s d"], Bool[Tensor, "b s"]]:
         """Sample n points of the box round X_new, of more where some are likely to fail."""
-        margin = self.box_margin
+        how: dict[str, Any] = {"margin": self.box_margin, "name": name}
         if chances.fast is None:
-            return steps.around(X_new, is_new, n, n_slots, run, step, margin=margin)
+            return steps.around(X_new, is_new, n, n_slots, run, step, **how)
         k = _N_FOR_ONE * n_slots
-        X, exists = steps.around(X_new, is_new, _N_FOR_ONE * n, k, run, step, margin=margin)
-        u = uniforms(run.seeds, "likely", step, (k,), dtype=run.dtype)
+        X, exists = steps.around(X_new, is_new, _N_FOR_ONE * n, k, run, step, **how)
+        u = uniforms(run.seeds, f"{name}/likely", step, (k,), dtype=run.dtype)
         key = chances.order(X, u, fast_only=True).masked_fill(~exists, torch.inf)
         chosen = take_rows(X, key.argsort(dim=1)[:, :n_slots])
         return chosen, torch.arange(n_slots, device=X.device) < n.unsqueeze(-1)

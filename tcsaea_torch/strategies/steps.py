@@ -102,6 +102,7 @@ def around(
     period: int,
     *,
     margin: float,
+    name: str = "additional",
 ) -> tuple[Float[Tensor, "b s d"], Bool[Tensor, "b s"]]:
     """Sample the bounding box of the chosen points by a Latin hypercube.
 
@@ -113,6 +114,7 @@ def around(
         run: The runs.
         period: Counter for the random numbers.
         margin: Sides shorter than twice this are widened to it, within the cube.
+        name: Whose random numbers these are.
 
     Returns:
         The samples, and which of them exist.
@@ -123,7 +125,7 @@ def around(
     middle, half = (low + high) / 2.0, ((high - low) / 2.0).clamp_min(margin)
     low, high = (middle - half).clamp(0.0, 1.0), (middle + half).clamp(0.0, 1.0)
     shape = (2, n_slots, run.d)
-    u, jitter = uniforms(run.seeds, "additional", period, shape, dtype=run.dtype).unbind(dim=1)
+    u, jitter = uniforms(run.seeds, name, period, shape, dtype=run.dtype).unbind(dim=1)
     alive = torch.arange(n_slots, device=X.device) < n.unsqueeze(-1)
     cube = latin_hypercube(u, jitter, alive)
     samples = low.unsqueeze(1) + (high - low).unsqueeze(1) * cube

@@ -170,7 +170,7 @@ class TCSAEA(SurrogateAssisted):
         else:
             X_new, is_new = latest_new(run, self.n_new)
             chances, step = self._chances(state, run), len(run.archive)
-            X, keep = self._sample_box(X_new, is_new, n, k, run, step, chances)
+            X, keep = self._sample_box(X_new, is_new, n, k, run, step, chances, "alone")
         X, is_asked = fill(X, keep, n, run, self._clearance)
         mask = torch.stack([is_asked, torch.zeros_like(is_asked)], dim=-1)
         proposal = Proposal(X=X, evaluation_mask=mask)
