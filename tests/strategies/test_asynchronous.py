@@ -8,6 +8,7 @@ import torch
 from benchmarks.run_batch import initial_view
 from tcsaea_torch import TCSAEA
 from tcsaea_torch.models.fitting import FitConfig, fit
+from tcsaea_torch.models.surrogate import Surrogate
 from tcsaea_torch.models.training_set import TrainingSet
 from tcsaea_torch.strategies import steps
 from tcsaea_torch.strategies.asynchronous import believe, best_fast, fill, latest_new
@@ -104,6 +105,7 @@ def test_a_slow_value_is_foreseen_by_its_fast_one_where_that_has_come():
     strategy = TCSAEA(asynchronous=True, kriging=ROUGH)
     state = strategy.init(run)
     models = strategy._train(state, run, 1)
+    assert isinstance(models.co, Surrogate)
     _, gp_s = strategy._with_outstanding(run, models)
     at = archive.X[:, 14:]
     (mean, s), (co, v) = ([float(t) for t in m.predict(at)] for m in (models.slow, models.co))

@@ -144,7 +144,7 @@ def test_a_measured_value_replaces_a_synthetic_one(tensor):
     synthetic = tensor([[0.0, 0.0, 50.0, 50.0, 50.0, 50.0]])
     strategy = TCSAEA()
     state = state_with_pool(strategy, run, synthetic, 50.0, 0.5, [0, 0, 1, 1, 1, 1])
-    _, gp_s, _ = strategy._train(state, run, 2)
+    gp_s = strategy._train(state, run, 2).slow
     mean = gp_s.mean(X)
     assert mean[0, 0] == pytest.approx(float(run.archive.Y[0, 0, 1]), abs=1e-5)
     assert mean[0, 3:].tolist() == pytest.approx([50.0] * 3, rel=1e-5)
@@ -167,7 +167,7 @@ def test_transferred_values_teach_gp_s_what_it_could_not_know(tensor):
     for transfer in ("all", "none"):
         strategy = TCSAEA(transfer=transfer)
         state = state_with_pool(strategy, run, Y[:, 1].unsqueeze(0), 0.0, 1e9, born)
-        _, gp_s, _ = strategy._train(state, run, 2)
+        gp_s = strategy._train(state, run, 2).slow
         errors[transfer] = float((gp_s.mean(Xq.unsqueeze(0))[0] - f(Xq)[:, 1]).square().mean())
     assert errors["all"] < 0.2 * errors["none"]
 
@@ -177,11 +177,12 @@ def test_training_sets_are_limited():
     steps = list(steps_of(problem, TCSAEA(), [0], n_slow=30, n_init=20, n_steps=12))
     run, _, state = steps[-1]
     assert int(run.archive.observed[0, :, 0].sum()) > 11 * 2 + 24
-    gp_f, gp_s, gp_c = TCSAEA()._train(state_before(steps), run, int(state["period"]))
+    models = TCSAEA()._train(state_before(steps), run, int(state["period"]))
+    gp_f, gp_s, gp_c = models.fast, models.slow, models.co
     assert isinstance(gp_c, Surrogate)
     assert int(gp_f.data.live.sum()) == 11 * 2 + 24
     assert max(int(gp.data.live.sum()) for gp in (gp_s, gp_c)) <= 11 * 2 + 24
-    unlimited, _, _ = TCSAEA(limit_first_fast=False)._train(state_before(steps), run, 1)
+    unlimited = TCSAEA(limit_first_fast=False)._train(state_before(steps), run, 1).fast
     assert int(unlimited.data.live.sum()) == int(run.archive.observed[0, :, 0].sum())
 
 
@@ -202,8 +203,8 @@ def test_trends_are_those_asked_for():
     steps = list(steps_of(Toy(d=2), strategy, [0], n_slow=20, n_init=9, n_steps=7))
     run, _, state = steps[-1]
     models = strategy._train(state_before(steps), run, int(state["period"]))
-    found = [bool(m.is_linear.all()) for m in models if isinstance(m, Surrogate)]
-    assert found == [True, False, True]
+    found = {name: bool(m.is_linear.all()) for name, m in models.fitted.items()}
+    assert found == {"fast": True, "slow": False, "co": True}
 
 
 def test_attached_points_take_the_place_of_the_design():

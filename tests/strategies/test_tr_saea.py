@@ -10,6 +10,7 @@ from tcsaea_torch.metrics import is_non_dominated
 from tcsaea_torch.models.training_set import TrainingSet
 from tcsaea_torch.strategies import TrSAEA, assisted, tr_saea
 from tcsaea_torch.strategies.base import tensor_in
+from tcsaea_torch.strategies.chances import Chances
 from tcsaea_torch.transfer.domain_adaptation import coral_factor
 from tests.strategies.runs import Toy, steps_of, with_rows
 
@@ -116,7 +117,10 @@ def further(n_survivors, n_others, *, tau=5.0, n_known=0):
         alive=torch.arange(20).unsqueeze(0) >= 20 - n_survivors - n_others,
     )
     X_new, is_new = X[None, :1], torch.ones(1, 1, dtype=torch.bool)
-    proposal = strategy._with_survivors(state, run, X_new, is_new, X.unsqueeze(0), occupied, others)
+    box = strategy._around(state, run, X_new, is_new, Chances())
+    proposal = strategy._with_survivors(
+        state, run, X_new, is_new, X.unsqueeze(0), occupied, others, *box
+    )
     return proposal, X[:n_survivors], X[: n_survivors + n_others]
 
 
