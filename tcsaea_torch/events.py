@@ -71,7 +71,7 @@ class Attached:
 
 @dataclass(frozen=True, kw_only=True)
 class Withdrawn:
-    """A retry that was never handed out is not needed: the value has come late.
+    """A retry that waits to be handed out is not needed: the value has come late.
 
     It is not counted.
     """

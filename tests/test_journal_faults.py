@@ -195,6 +195,27 @@ def test_an_interrupted_ask_hands_out_what_it_stored(path):
     optimizer.close()
 
 
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("k", range(1, 9))
+@pytest.mark.usefixtures("unchecked")
+def test_an_interrupted_ask_for_some_hands_out_the_same_again(k, after, path):
+    """First the step is stored, then what is handed out of it; nothing has arrived."""
+    optimizer = tc.Optimizer(problem(), n_slow=9, n_init=4, strategy="random", journal=path)
+    stored = opened(optimizer)
+    connection = stored._connection
+    stored._connection = Breaks(connection, k, KeyboardInterrupt(), after)
+    with pytest.raises(KeyboardInterrupt):
+        optimizer.ask(n_fast=1, n_slow=2)
+    stored._connection = connection
+    assert optimizer.pending == []
+    assert [e.id for e in optimizer.ask(n_fast=1, n_slow=2)] == [0, 1, 2]
+    assert [e.id for e in optimizer.pending] == [0, 1, 2]
+    assert [e.id for e in optimizer.ask()] == [3, 4, 5, 6, 7]
+    assert optimizer.n_used == (4, 4)
+    optimizer.close()
+    assert len(Study.read(path, thoroughly=True).pending) == 8
+
+
 # ------------------------------------------------------------------ one process at a time
 
 

@@ -161,8 +161,9 @@ class Runs(RuleBasedStateMachine):
 
     @property
     def open(self):
-        """Ids that were handed out and have no answer."""
-        return [id for id in self.asked if id not in self.answers]
+        """Ids that were ever handed out and have no answer, but retries that are not needed."""
+        ended = self.answers.keys() | withdrawn(self.optimizer._state)
+        return [id for id in self.asked if id not in ended]
 
     @property
     def failed(self):
@@ -191,8 +192,8 @@ class Runs(RuleBasedStateMachine):
         state = self.optimizer._state
         self.live[len(self.optimizer.events)] = self.snapshot()
         assert list(state.to_hand_out) == self.queue
-        open_ids = self.handed_out - self.answers.keys()
-        assert [e.id for e in self.optimizer.pending] == sorted(open_ids)
+        under_way = self.handed_out - self.answers.keys() - withdrawn(state)
+        assert [e.id for e in self.optimizer.pending] == sorted(under_way)
         assert [r.id for r in state.records] == list(range(len(state.records)))
         for id, answer in self.answers.items():
             record = state.records[id]
