@@ -241,7 +241,7 @@ def disown(path):
 
 
 @pytest.mark.parametrize(
-    ("n_runs", "n_steps"), [(45, 2_000), pytest.param(1_100, 50_000, marks=pytest.mark.slow)]
+    ("n_runs", "n_steps"), [(50, 2_000), pytest.param(1_200, 50_000, marks=pytest.mark.slow)]
 )
 def test_a_study_survives_any_order_of_events(n_runs, n_steps, monkeypatch):
     """Runs of up to fifty steps; nobody pulls the plug."""
