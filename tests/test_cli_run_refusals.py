@@ -162,6 +162,9 @@ BAD_OPTIONS = [
     (["--timeout-slow", "0"], r"timeout_s\['slow'\] must be a finite real number > 0, got 0"),
     (["--timeout-fast", "nan"], r"timeout_s\['fast'\] must be a finite real number > 0"),
     (["--retries", "-1"], r"retries must be an integer >= 0, got -1"),
+    (["--set", "n_new"], r"--set must be OPTION=VALUE, got 'n_new'"),
+    (["--set", "n_new=0"], r"n_new must be an integer >= 1, got 0"),
+    (["--set", "asynchronos=true"], r".*did you mean 'asynchronous'"),
 ]
 
 

@@ -242,7 +242,7 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(_FACTORIES))
 
 
-def get(name: str, /, **options: Any) -> Strategy:
+def get(name: str, **options: Any) -> Strategy:
     """Make the strategy of this name.
 
     Args:
