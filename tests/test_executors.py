@@ -174,10 +174,11 @@ def test_several_threads_and_some_are_left_behind():
         assert release.wait(PATIENCE)
 
     hanging = [threads.submit(hang, k) for k in range(2)]
-    for k in range(2):
-        assert started[k].wait(PATIENCE)
-        threads.leave_behind(hanging[k])
-        threads.leave_behind(hanging[k])  # once is enough
+    # Both first: a thread that takes over from one must not be the one that takes the other.
+    assert all(event.wait(PATIENCE) for event in started)
+    for future in hanging:
+        threads.leave_behind(future)
+        threads.leave_behind(future)  # once is enough
     after = meetings()
     assert len(after) == 3
     assert len(after - before) == 2
