@@ -16,7 +16,7 @@ import torch
 import tcsaea_torch as tc
 from tcsaea_torch import codec, journal
 from tcsaea_torch.errors import InvalidInputError, JournalError
-from tcsaea_torch.events import Asked, Attached, Failed, Told, Withdrawn
+from tcsaea_torch.events import Asked, Attached, Failed, HandedOut, Told, Withdrawn
 from tcsaea_torch.journal import Journal
 from tcsaea_torch.strategies import Proposal, RunView, State
 from tcsaea_torch.study import Study
@@ -30,6 +30,8 @@ EVENTS = [
     Failed(id=2, reason='said "no"\0 \ud800 é\n', retry=True),
     asked(step=4, theta=torch.ones(1, 4), none=torch.zeros(0, 2, dtype=torch.int64)),
     Withdrawn(id=3),
+    replace(asked(step=5), queued=True),
+    HandedOut(ids=(4, 6)),
 ]
 
 

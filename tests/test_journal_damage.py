@@ -10,7 +10,7 @@ import pytest
 import tcsaea_torch as tc
 from tcsaea_torch import journal
 from tcsaea_torch.errors import JournalError, TcsaeaError
-from tcsaea_torch.events import Asked
+from tcsaea_torch.events import Asked, HandedOut
 from tcsaea_torch.journal import Journal
 from tcsaea_torch.study import Study
 from tests.journals import is_same_list, problem
@@ -129,6 +129,10 @@ FORGERIES = {
     "an unknown dtype": (
         "Attached", '{"X":{"dtype":"object","shape":[1,2],"kept":0},"Y":1,"time":1.0}',
     ),
+    "what was never asked for is handed out": ("HandedOut", '{"ids":[999],"time":1.0}'),
+    "a negative id is handed out": ("HandedOut", '{"ids":[-1],"time":1.0}'),
+    "a truth value is handed out": ("HandedOut", '{"ids":[true],"time":1.0}'),
+    "one id is handed out, in no list": ("HandedOut", '{"ids":0,"time":1.0}'),
     "no tensors": ("Attached", '{"X":null,"Y":null,"time":1.0}'),
 }  # fmt: skip
 
@@ -152,6 +156,15 @@ def test_a_budget_that_is_exceeded_is_found(study):
         again.events()
         again.append(replace(last, strategy_state=state))
     with pytest.raises(JournalError, match=r"event \d+ \(Asked\) is impossible: the budget is"):
+        Study.read(study)
+
+
+def test_what_has_ended_cannot_be_handed_out(study):
+    with Journal.open(study) as again:
+        again.events()
+        again.append(HandedOut(ids=(0,)))
+    match = r"event \d+ \(HandedOut\) is impossible: evaluation 0 is done already"
+    with pytest.raises(JournalError, match=match):
         Study.read(study)
 
 
