@@ -396,3 +396,16 @@ def test_minimize_says_that_the_disk_is_full(path):
     result = tc.minimize(problem(), **{**MINIMIZE, "n_slow": 40}, journal=path)
     assert result.status == "finished"
     assert len(result.Y) == 40
+
+
+def test_a_run_that_had_nothing_left_to_propose_says_so_when_it_is_resumed(path):
+    options = {"bounds": [[0.0, 0.0], [1.0, 1.0]], "integers": (0, 1)}
+    grid = problem(**options)
+    with tc.Optimizer(grid, n_slow=9, n_init=3, strategy="random", journal=path) as optimizer:
+        run_to_end(optimizer)
+        assert optimizer.result().status == "exhausted"
+    with tc.Optimizer.resume(path, grid) as resumed:
+        assert resumed.result().status == "exhausted"
+        assert resumed.is_done
+        assert resumed.next_action().kind == "stop"
+        assert resumed.ask() == []
