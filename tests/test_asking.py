@@ -339,7 +339,7 @@ def test_a_pool_of_threads_gets_as_much_as_it_takes():
         def call(x):
             n_now[objective] += 1
             most[objective] = max(most[objective], n_now[objective])
-            time.sleep(0.01)
+            time.sleep(0.03)
             n_now[objective] -= 1
             return function(x)
 
