@@ -21,8 +21,8 @@ import torch
 
 import tcsaea_torch as tc
 from benchmarks import markdown
-from benchmarks.environment import commit, machine, versions
 from benchmarks.micro import peers
+from benchmarks.micro.stamp import stamp
 from tcsaea_torch import metrics
 from tcsaea_torch.optimizer import Optimizer
 from tcsaea_torch.plotting import plot_timeline
@@ -237,7 +237,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     found, timelines = measure(report=print)
-    found |= {"commit": commit(), "versions": versions(), "machine": machine()}
+    found |= stamp("cpu")
     arguments.out.write_text(json.dumps(found, indent=2) + "\n")
     print(table(found))
     print(json.dumps(found["asks_median_ms"], indent=2))

@@ -19,7 +19,7 @@ from unittest.mock import patch
 import torch
 
 import tcsaea_torch as tc
-from benchmarks.environment import commit, machine, versions
+from benchmarks.micro.stamp import stamp
 from tcsaea_torch.journal import SYNCHRONOUS
 from tcsaea_torch.rng import uniforms
 from tcsaea_torch.study import Study
@@ -119,7 +119,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     found = measure(folder=arguments.folder)
-    found |= {"commit": commit(), "versions": versions(), "machine": machine()}
+    found |= stamp("cpu")
     arguments.out.write_text(json.dumps(found, indent=2) + "\n")
     print(json.dumps(found, indent=2))
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import environment, runner
+from benchmarks import runner
+from benchmarks.micro.stamp import stamp
 from benchmarks.store import Row, Store
 from benchmarks.suites import Definition, Suite
 from benchmarks.tables import chosen_rows
@@ -93,11 +94,9 @@ def verify(chosen: Sequence[Block], report: Callable[[str], None]) -> list[Row]:
 
 
 def write(results: Sequence[Row], path: Path) -> None:
-    """Write what was found, with commit, versions and machine."""
+    """Write what was found, and with what."""
     content = {
-        "commit": environment.commit(),
-        "versions": environment.versions(),
-        "machine": environment.machine(),
+        **stamp("cpu"),
         "n_same": sum(row["largest_difference"] == 0 for row in results),
         "blocks": list(results),
     }

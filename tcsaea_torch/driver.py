@@ -236,8 +236,8 @@ class _Run:
         while True:
             # An optimizer that had nothing to do stays so until something comes that it waits
             # for, or a call is to be repeated. To ask it more often would slow down long runs.
-            is_told = self._is_asynchronous or self._n_used_then != self._optimizer.n_used
-            if not self._running or is_told:
+            may_have_work = self._is_asynchronous or self._n_used_then != self._optimizer.n_used
+            if not self._running or may_have_work:
                 self._ask()
             if not self._running:
                 return

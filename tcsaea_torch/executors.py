@@ -17,7 +17,6 @@ from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from tempfile import TemporaryDirectory
-from types import TracebackType
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from tcsaea_torch.errors import InvalidInputError
@@ -80,18 +79,16 @@ class Lanes(ABC):
             before that, with the reason. One that was overdue may still end later.
         """
 
-    @abstractmethod
+    def close(self) -> None:  # noqa: B027  not all have something to close
+        """Drop what has not started, and do not wait for what runs."""
+
     def __enter__(self) -> "Lanes":
         """Return the lanes themselves."""
+        return self
 
-    @abstractmethod
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Drop what has not started, and do not wait for what runs."""
+    def __exit__(self, *_: object) -> None:
+        """Close the lanes."""
+        self.close()
 
 
 Limits = Mapping[Objective, float | None]
@@ -323,12 +320,7 @@ class Pools(Lanes):
         """Return the lanes themselves."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         """Drop what has not started, and do not wait for what runs."""
         for executor in self._executors.values():
             if isinstance(executor, OwnThreads):

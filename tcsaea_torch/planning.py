@@ -96,9 +96,10 @@ class Planner:
         if wanted is None or self._asynchronous is None:
             proposal, strategy_state = self._own_step(run)
         else:
-            if not bool((torch.minimum(self._offers(run), self._numbers(wanted)) > 0).any()):
+            view = self.view(run.state, wanted)
+            if not bool((torch.minimum(self._offers(run, view), self._numbers(wanted)) > 0).any()):
                 return None
-            proposal, strategy_state = self._think(run, self.view(run.state, wanted))
+            proposal, strategy_state = self._think(run, view)
         if proposal.is_empty:
             return None
         if not self._has_warned:
@@ -117,10 +118,10 @@ class Planner:
     def _numbers(self, wanted: Wanted) -> Int[Tensor, "2"]:
         return torch.tensor([wanted[o] for o in Objective], device=self._device)
 
-    def _offers(self, run: Recorder) -> Int[Tensor, "2"]:
+    def _offers(self, run: Recorder, view: RunView) -> Int[Tensor, "2"]:
         """Return how many evaluations an asynchronous strategy would propose now."""
         assert self._asynchronous is not None
-        return self._asynchronous.offers(run.state.strategy_state, self.view(run.state))[0]
+        return self._asynchronous.offers(run.state.strategy_state, view)[0]
 
     def _own_step(self, run: Recorder) -> tuple[Proposal, State]:
         """Return a step of the strategy's own size, thought out once for each state of the run."""
@@ -153,7 +154,7 @@ class Planner:
         if self._asynchronous is None and not any(n.values()):
             more = self._own_step(run)[0].n_asked[0].tolist()
         elif self._asynchronous is not None and not self._is_exhausted(run):
-            more = self._offers(run).tolist()
+            more = self._offers(run, self.view(run.state)).tolist()
         n_fast, n_slow = (n[o] + more[o.column] for o in (Objective.FAST, Objective.SLOW))
         if n_fast or n_slow:
             return NextAction(kind="ask", n_fast=n_fast, n_slow=n_slow, waits_for=())

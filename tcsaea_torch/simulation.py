@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Future
 from dataclasses import dataclass, field
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 from tcsaea_torch.executors import Lanes
@@ -222,18 +221,6 @@ class SimulatedLanes(Lanes):
         waiting = {o: len(lane.queue) for o, lane in self._lanes.items() if lane.queue}
         text = " and ".join(f"{n} {objective}" for objective, n in waiting.items())
         raise BrokenExecutor(f"no worker is left for {text} evaluations at time {self._now:g}")
-
-    def __enter__(self) -> "SimulatedLanes":
-        """Return the lanes themselves."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Leave everything as it is."""
 
 
 def _is_usable(result: Any) -> bool:

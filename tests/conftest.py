@@ -65,3 +65,16 @@ def finished_study(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     from tests.journals import finished
 
     return finished(tmp_path_factory.mktemp("finished") / "study.db")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where a study may lie."""
+    return tmp_path / "study.db"
+
+
+@pytest.fixture
+def study(path: Path, finished_study: bytes) -> Path:
+    """A file of one's own with a finished run."""
+    path.write_bytes(finished_study)
+    return path

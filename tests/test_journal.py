@@ -35,18 +35,6 @@ EVENTS = [
 ]
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "study.db"
-
-
-@pytest.fixture
-def study(path, finished_study):
-    """A file of one's own with a finished run."""
-    path.write_bytes(finished_study)
-    return path
-
-
 # ------------------------------------------------------------------ what is stored
 
 

@@ -15,19 +15,6 @@ from tcsaea_torch.journal import Journal
 from tcsaea_torch.study import Study
 from tests.journals import is_same_list, problem
 
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "study.db"
-
-
-@pytest.fixture
-def study(path, finished_study):
-    """A file of one's own with a finished run."""
-    path.write_bytes(finished_study)
-    return path
-
-
 # ------------------------------------------------------------------ broken files
 
 

@@ -23,19 +23,6 @@ from tcsaea_torch.study import Study
 from tests.journals import is_same_list, opened, problem, run
 from tests.test_driver import AtOnce
 
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "study.db"
-
-
-@pytest.fixture
-def study(path, finished_study):
-    """A file of one's own with a finished run."""
-    path.write_bytes(finished_study)
-    return path
-
-
 # ------------------------------------------------------------------ full disks
 
 

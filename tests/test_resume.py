@@ -21,11 +21,6 @@ from tests.test_optimizer import cheap, points, problem, tell_all
 from tests.test_optimizer import run as run_to_end
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "study.db"
-
-
 def start(path, **options):
     options = {"n_slow": 14, "n_init": 8, "strategy": "random", **options}
     return tc.Optimizer(problem(), journal=path, **options)

@@ -8,7 +8,6 @@ of Algorithm 1 of [Wang2022], see `tc_saea`.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
@@ -156,6 +155,13 @@ class SurrogateAssisted(ABC):
             credit = torch.minimum(credit, target)
         return torch.minimum(credit, run.total[:, FAST])
 
+    def _credit(
+        self, state: State, run: RunView, n_new: Int[Tensor, " b"] | int
+    ) -> Int[Tensor, " b"]:
+        """Return the fast calls that slow ones have released, once n_new points have both."""
+        target = self._fast_target(run.used[:, SLOW] + n_new, int(state["n_design"]), run)
+        return (target - run.used[:, FAST] - n_new).clamp_min(0)
+
     # ------------------------------------------------------------------ parts of a period
 
     def _limited(self, train: TrainingSet, name: str, run: RunView, period: int) -> TrainingSet:
@@ -251,9 +257,8 @@ class SurrogateAssisted(ABC):
         """Add points around X_new, for the fast objective only (line 13)."""
         X_a, is_additional = self._around(state, run, X_new, is_new, chances)
         X = torch.cat([X_new, X_a], dim=1)
-        keep = torch.cat([is_new, is_additional & ~steps.is_known(X_a, run)], dim=1)
-        if self._clearance > steps.SAME_POINT:
-            keep = keep & steps.is_clear(X, run, self._clearance)
+        is_additional = is_additional & steps.may_be_new(X_a, run, self._clearance)
+        keep = torch.cat([is_new, is_additional], dim=1)
         keep = steps.first_of_equals(X, keep, self._clearance)
         is_slow = keep & (torch.arange(X.shape[1], device=X.device) < X_new.shape[1])
         return Proposal(X=X, evaluation_mask=torch.stack([keep, is_slow], dim=-1))
@@ -267,9 +272,7 @@ class SurrogateAssisted(ABC):
         chances: Chances,
     ) -> tuple[Float[Tensor, "b s d"], Bool[Tensor, "b s"]]:
         """Sample the box round X_new, as many points as the fast budget allows with X_new."""
-        n_slow = run.used[:, SLOW] + is_new.sum(dim=1)
-        credit = self._fast_target(n_slow, int(state["n_design"]), run)
-        credit = (credit - run.used[:, FAST] - is_new.sum(dim=1)).clamp_min(0)
+        credit = self._credit(state, run, is_new.sum(dim=1))
         n_slots, period = int(X_new.shape[1] * run.tau) + 1, int(state["period"])
         if run.wanted is not None:  # for the workers that are left
             credit = torch.minimum(credit, (run.wanted[:, FAST] - is_new.sum(dim=1)).clamp_min(0))
@@ -290,11 +293,13 @@ class SurrogateAssisted(ABC):
         name: str = "additional",
     ) -> tuple[Float[Tensor, "b s d"], Bool[Tensor, "b s"]]:
         """Sample n points of the box round X_new, of more where some are likely to fail."""
-        how: dict[str, Any] = {"margin": self.box_margin, "name": name}
-        if chances.fast is None:
-            return steps.around(X_new, is_new, n, n_slots, run, step, **how)
-        k = _N_FOR_ONE * n_slots
-        X, exists = steps.around(X_new, is_new, _N_FOR_ONE * n, k, run, step, **how)
+        n_for_one = 1 if chances.fast is None else _N_FOR_ONE
+        k = n_for_one * n_slots
+        X, exists = steps.around(
+            X_new, is_new, n_for_one * n, k, run, step, margin=self.box_margin, name=name
+        )
+        if n_for_one == 1:
+            return X, exists
         u = uniforms(run.seeds, f"{name}/likely", step, (k,), dtype=run.dtype)
         key = chances.order(X, u, fast_only=True).masked_fill(~exists, torch.inf)
         chosen = take_rows(X, key.argsort(dim=1)[:, :n_slots])

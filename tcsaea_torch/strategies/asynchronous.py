@@ -94,7 +94,7 @@ def fill(
     spare = snap(uniforms(run.seeds, "further", step, shape, dtype=run.dtype), run.grid)
     X = torch.cat([X, spare], dim=1)
     keep = torch.cat([keep, torch.ones_like(spare[..., 0], dtype=torch.bool)], dim=1)
-    keep = keep & ~steps.is_known(X, run) & steps.is_clear(X, run, clearance)
+    keep = keep & steps.may_be_new(X, run, clearance)
     keep = steps.first_of_equals(X, keep, clearance)
     order = (~keep).to(torch.int8).argsort(dim=1, stable=True)[:, :n_slots]
     wanted = torch.arange(n_slots, device=X.device) < n.unsqueeze(-1)

@@ -77,6 +77,12 @@ def is_clear(X: Float[Tensor, "b k d"], run: RunView, radius: float) -> Bool[Ten
     return ~(near & run.pending.any(dim=-1).unsqueeze(1)).any(dim=-1)
 
 
+def may_be_new(X: Float[Tensor, "b k d"], run: RunView, clearance: float) -> Bool[Tensor, "b k"]:
+    """Return which points are not known yet and keep away from pending ones."""
+    fresh = ~is_known(X, run)  # pending points are known too
+    return fresh & is_clear(X, run, clearance) if clearance > SAME_POINT else fresh
+
+
 def first_of_equals(
     X: Float[Tensor, "b k d"], keep: Bool[Tensor, "b k"], radius: float = SAME_POINT
 ) -> Bool[Tensor, "b k"]:
@@ -160,18 +166,13 @@ def choose_new(
         order: `order(X, u)` makes keys, of which the smallest are drawn, from uniform
             numbers; None: these are the keys.
     """
-
-    def may_be_new(X: Tensor) -> Tensor:
-        fresh = ~is_known(X, run)  # pending points are known too
-        return fresh & is_clear(X, run, clearance) if clearance > SAME_POINT else fresh
-
-    fresh = candidates & may_be_new(X)
+    fresh = candidates & may_be_new(X, run, clearance)
     if bool(fresh.any(dim=1).all()):
         marked = first_of_equals(X, fresh, clearance)
     else:
         random = uniforms(run.seeds, "fallback", period, (_N_FALLBACK, run.d), dtype=run.dtype)
         random = snap(random, run.grid)
-        spare = may_be_new(random) & ~fresh.any(dim=1, keepdim=True)
+        spare = may_be_new(random, run, clearance) & ~fresh.any(dim=1, keepdim=True)
         X = torch.cat([X, random], dim=1)
         marked = first_of_equals(X, torch.cat([fresh, spare], dim=1), clearance)
     u = uniforms(run.seeds, "choice", period, X.shape[1:2], dtype=run.dtype)

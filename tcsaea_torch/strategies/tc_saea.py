@@ -126,12 +126,7 @@ class TCSAEA(SurrogateAssisted):
         if state["stage"] == "design" and run.n_init:
             n_design = n_slow.clamp_max(run.n_init)
             return torch.stack([n_design, n_design], dim=-1)
-        return torch.stack([self._credit(state, run), n_slow], dim=-1)
-
-    def _credit(self, state: State, run: RunView) -> Int[Tensor, " b"]:
-        """Return the fast evaluations that the slow ones asked for so far have released."""
-        target = self._fast_target(run.used[:, SLOW], int(state["n_design"]), run)
-        return (target - run.used[:, FAST]).clamp_min(0)
+        return torch.stack([self._credit(state, run, 0), n_slow], dim=-1)
 
     def _propose_now(self, state: State, run: RunView) -> tuple[Proposal, State]:
         """Return work for free workers, whatever is outstanding."""
