@@ -138,12 +138,8 @@ def _log_h(z: Tensor) -> Tensor:
     direct = (direct + near * torch.special.ndtr(near)).log()
     # phi (1 - |z| Phi / phi), where Phi / phi is Mills' ratio.
     mills = math.sqrt(math.pi / 2.0) * torch.special.erfcx(-far / math.sqrt(2.0))
-    tail = log_density + _log_one_minus(far, mills)
+    tail = log_density + torch.log1p(far * mills)
     return torch.where(z > -1.0, direct, torch.where(z > -1e3, tail, log_density - 2 * (-z).log()))
-
-
-def _log_one_minus(z: Tensor, mills: Tensor) -> Tensor:
-    return torch.log1p(z * mills)
 
 
 def _log_difference(a: Tensor, b: Tensor) -> Tensor:
