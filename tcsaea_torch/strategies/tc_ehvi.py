@@ -49,6 +49,8 @@ class TCEHVI:
     kernels: str = "both"
     refit_every: int = 3
     smallest_extent: float = 0.01
+    max_evaluations: int = 60
+    warm_evaluations: int = 20
     nugget: float | str | None = None
     name: str = "tc-ehvi"
 
@@ -151,7 +153,7 @@ class TCEHVI:
 
         def evaluate(X):
             F = models.mean(X)
-            return F if low is None else torch.maximum(F, low.unsqueeze(1))
+            return F
 
         population, _ = rvea(evaluate, X0, alive0, lattice, draws, self.search, grid=run.grid)
         front = self._front(known, population.F, population.alive)
