@@ -174,7 +174,7 @@ def _table(model: Any) -> tuple[Tensor, Tensor] | None:
 def _believe(model: Model, X: Tensor) -> tuple[Model, Tensor]:
     """Return the model conditioned on its own means at `n x d` points, and these means."""
     with torch.no_grad():
-        mean = model.posterior(X).mean
+        mean = predict(model, X.unsqueeze(-2))[0]
         try:
             return _condition(model, X, mean), mean
         except (NotImplementedError, AttributeError) as error:

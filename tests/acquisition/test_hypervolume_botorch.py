@@ -36,8 +36,8 @@ CASES = [c for c in load_reference("ehvi2d")["cases"] if c["ehvi_60_digits"] > 1
 class Independent(Model):
     """A model whose inputs are its two means, and `sign` times them; sd is given."""
 
-    num_outputs = 2
-    batch_shape = torch.Size()
+    num_outputs = 2  # pyright: ignore[reportAssignmentType]
+    batch_shape = torch.Size()  # pyright: ignore[reportAssignmentType]
 
     def __init__(self, sd, sign=1.0):
         super().__init__()
