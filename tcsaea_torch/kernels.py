@@ -1,11 +1,19 @@
-"""Correlations, as functions of tensors; the power-exponential also as a GPyTorch kernel.
+"""Correlations, as functions of tensors; two of them also as GPyTorch kernels.
 
     power-exponential:  r(x, x') = exp(-sum_k theta_k |x_k - x'_k|^p_k),   0 < p_k <= 2
     matern-5/2:         r(x, x') = (1 + s + s^2 / 3) exp(-s),   s^2 = 5 sum_k theta_k (x_k - x'_k)^2
+    additive:           r(x, x') = (sum_k a_k z_k + w sum_{k<l} a_k a_l z_k z_l) / U0,
+                        z_k = exp(-theta_k (x_k - x'_k)^2),   U0: the numerator at x = x'
 
 with theta_k > 0. theta multiplies |d|^p and is not raised to p, as in DACE [Lophaven2002]
 (p = 2) and in the paper's Eq. (2). The paper's "p in (0, 1)" is a misprint: the function is
-positive semi-definite for p up to 2.
+positive semi-definite for p up to 2. The additive one is of second order [Duvenaud2011]: a
+sum of functions of one and of two variables. It generalises from few points where a function
+is such a sum, however rough each part. a and c a with w / c are the same; sum_k a_k near 1 is
+the scale in which a fit looks for them.
+
+[Duvenaud2011] D. Duvenaud, H. Nickisch, C. E. Rasmussen. Additive Gaussian processes.
+Advances in Neural Information Processing Systems 24, 2011.
 
 [Lophaven2002] S. N. Lophaven, H. B. Nielsen, J. Sondergaard. DACE: a MATLAB Kriging
 toolbox. Technical University of Denmark, 2002.
@@ -30,8 +38,8 @@ from tcsaea_torch.validation import (
 )
 
 PowerMode = float | Literal["shared", "ard"]
-KernelName = Literal["power-exponential", "matern-5/2"]
-KERNEL_NAMES: tuple[KernelName, ...] = ("power-exponential", "matern-5/2")
+KernelName = Literal["power-exponential", "matern-5/2", "additive"]
+KERNEL_NAMES: tuple[KernelName, ...] = ("power-exponential", "matern-5/2", "additive")
 FREE_POWER_RANGE = (1.0, 2.0)
 """Range of a power that is fitted; below 1 sample paths are rougher than any user's data."""
 
@@ -43,12 +51,16 @@ def correlations(
     p: Float[Tensor, "*#batch d"] | None = None,
     *,
     kernel: KernelName = "power-exponential",
+    amplitudes: Float[Tensor, "*#batch d1"] | None = None,
 ) -> Float[Tensor, "*batch n m"]:
     """Return the correlations between the rows of A and those of B by the named kernel."""
     if kernel == "power-exponential":
         return power_exponential(A, B, theta, p)
     assert p is None
-    return matern52(A, B, theta)
+    if kernel == "matern-5/2":
+        return matern52(A, B, theta)
+    assert amplitudes is not None
+    return additive(A, B, theta, amplitudes)
 
 
 def matern52(
@@ -93,6 +105,42 @@ def power_exponential(
         they are 0 in the points and in p.
     """
     return weighted_distance(A, B, theta, p).neg_().exp_()
+
+
+def additive(
+    A: Float[Tensor, "*#batch n d"],
+    B: Float[Tensor, "*#batch m d"],
+    theta: Float[Tensor, "*#batch d"],
+    amplitudes: Float[Tensor, "*#batch d1"],
+) -> Float[Tensor, "*batch n m"]:
+    """Return the additive correlations between the rows of A and those of B.
+
+    Args:
+        A: Points.
+        B: Other points.
+        theta: Factor of d^2 for each dimension.
+        amplitudes: a_1, ..., a_d and w, all > 0: weights of the terms of each dimension,
+            and of the products of two.
+
+    Returns:
+        Correlations in [0, 1], up to rounding. Gradients are finite everywhere, and 0 in
+        the points at zero distance.
+    """
+    tiny = torch.finfo(theta.dtype).tiny
+    a, w = amplitudes[..., :-1].clamp_min(tiny), amplitudes[..., -1, None, None]
+    root, log_a = theta.clamp_min(tiny).sqrt().unsqueeze(-2), a.log()[..., None, None]
+    A, B = A * root, B * root
+    single = pairs = torch.zeros_like(A[..., :, None, 0] - B[..., None, :, 0])
+    # One dimension at a time: n x m x d would not fit for large n.
+    for k in range(A.shape[-1]):
+        difference = A[..., :, None, k] - B[..., None, :, k]
+        term = torch.addcmul(log_a[..., k, :, :], difference, difference, value=-1.0).exp_()
+        pairs = torch.addcmul(pairs, single, term)
+        single = single + term
+    total = a.sum(dim=-1)
+    products = 0.5 * (total.square() - a.square().sum(dim=-1)).clamp_min(0.0)
+    largest = total[..., None, None] + w * products[..., None, None]
+    return torch.addcmul(single, pairs, w) / largest
 
 
 def weighted_distance(
@@ -169,12 +217,7 @@ class PowerExponentialKernel(Kernel):
         highest = check_real("p_range", highest, minimum=0.0, maximum=2.0, exclusive=True)
         lowest = check_real("p_range", lowest, minimum=0.0, maximum=highest, exclusive=True)
         p_range = lowest, highest
-        if theta_constraint is None:
-            theta_constraint = Positive()
-        elif not isinstance(theta_constraint, Interval):
-            raise InvalidInputError(
-                f"theta_constraint must be a gpytorch constraint, got {describe(theta_constraint)}"
-            )
+        theta_constraint = _check_constraint("theta_constraint", theta_constraint)
         super().__init__(
             ard_num_dims=ard_num_dims,
             batch_shape=_check_batch_shape(batch_shape),
@@ -202,13 +245,7 @@ class PowerExponentialKernel(Kernel):
 
     @theta.setter
     def theta(self, value: Tensor | float) -> None:
-        constraint = self.raw_theta_constraint
-        value = _check_parameter("theta", value, self.raw_theta)
-        if not bool(((value > 0) & value.isfinite()).all()) or not constraint.check(value):
-            raise InvalidInputError(
-                f"theta must be finite, > 0 and within {constraint}, got {value.tolist()}"
-            )
-        self.initialize(raw_theta=constraint.inverse_transform(value))
+        _set_positive(self, "theta", value)
 
     @property
     def p(self) -> Tensor:
@@ -243,6 +280,106 @@ class PowerExponentialKernel(Kernel):
             origin = torch.zeros_like(difference)
             return power_exponential(difference, origin, theta, p).squeeze((-2, -1))
         return power_exponential(x1, x2, theta, p)
+
+
+class AdditiveKernel(Kernel):
+    """GPyTorch kernel (sum_k a_k z_k + w sum_{k<l} a_k a_l z_k z_l) / U0 of second order.
+
+    z_k = exp(-theta_k (x_k - x'_k)^2), and U0 is the numerator at distance 0. Use it within
+    a `ScaleKernel`, as `PowerExponentialKernel`.
+
+    Args:
+        ard_num_dims: Number of dimensions.
+        theta_constraint: Constraint on theta; positive by default.
+        amplitude_constraint: Constraint on a and w; positive by default.
+        batch_shape: Shape of a batch of kernels with hyper-parameters of their own.
+        active_dims: Columns of the points that the kernel looks at; None: all.
+
+    Raises:
+        InvalidInputError: If an argument is not as described.
+    """
+
+    raw_theta: torch.nn.Parameter
+    raw_theta_constraint: Interval
+    raw_amplitudes: torch.nn.Parameter
+    raw_amplitudes_constraint: Interval
+
+    def __init__(
+        self,
+        ard_num_dims: int,
+        theta_constraint: Interval | None = None,
+        amplitude_constraint: Interval | None = None,
+        batch_shape: torch.Size | None = None,
+        active_dims: Sequence[int] | None = None,
+    ) -> None:
+        d = check_int("ard_num_dims", ard_num_dims, minimum=1)
+        theta_constraint = _check_constraint("theta_constraint", theta_constraint)
+        amplitude_constraint = _check_constraint("amplitude_constraint", amplitude_constraint)
+        super().__init__(
+            ard_num_dims=d,
+            batch_shape=_check_batch_shape(batch_shape),
+            active_dims=_check_active_dims(active_dims),
+        )
+        for name, size, constraint in (
+            ("raw_theta", d, theta_constraint),
+            ("raw_amplitudes", d + 1, amplitude_constraint),
+        ):
+            raw = torch.zeros(*self.batch_shape, 1, size)
+            self.register_parameter(name, torch.nn.Parameter(raw))
+            self.register_constraint(name, constraint)
+
+    @property
+    def is_stationary(self) -> bool:
+        """True: the correlation depends on the difference of the points only."""
+        return True
+
+    @property
+    def theta(self) -> Tensor:
+        """`*batch x 1 x d` factors of d^2."""
+        return self.raw_theta_constraint.transform(self.raw_theta)
+
+    @theta.setter
+    def theta(self, value: Tensor | float) -> None:
+        _set_positive(self, "theta", value)
+
+    @property
+    def amplitudes(self) -> Tensor:
+        """`*batch x 1 x (d + 1)` weights a_1, ..., a_d and w."""
+        return self.raw_amplitudes_constraint.transform(self.raw_amplitudes)
+
+    @amplitudes.setter
+    def amplitudes(self, value: Tensor | float) -> None:
+        _set_positive(self, "amplitudes", value)
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
+        """Return the correlations of all pairs of rows, or of equal rows with `diag`."""
+        theta, amplitudes = self.theta.squeeze(-2), self.amplitudes.squeeze(-2)
+        if diag:
+            # Pairs of single rows, with the rows as one more batch dimension.
+            theta, amplitudes = theta.unsqueeze(-2), amplitudes.unsqueeze(-2)
+            difference = (x1 - x2).unsqueeze(-2)
+            origin = torch.zeros_like(difference)
+            return additive(difference, origin, theta, amplitudes).squeeze((-2, -1))
+        return additive(x1, x2, theta, amplitudes)
+
+
+def _set_positive(kernel: Kernel, name: str, value: Tensor | float) -> None:
+    """Write positive numbers to the raw parameter of this name."""
+    constraint = getattr(kernel, f"raw_{name}_constraint")
+    value = _check_parameter(name, value, getattr(kernel, f"raw_{name}"))
+    if not bool(((value > 0) & value.isfinite()).all()) or not constraint.check(value):
+        raise InvalidInputError(
+            f"{name} must be finite, > 0 and within {constraint}, got {value.tolist()}"
+        )
+    kernel.initialize(**{f"raw_{name}": constraint.inverse_transform(value)})
+
+
+def _check_constraint(name: str, value: Any) -> Interval:
+    if value is None:
+        return Positive()
+    if not isinstance(value, Interval):
+        raise InvalidInputError(f"{name} must be a gpytorch constraint, got {describe(value)}")
+    return value
 
 
 def _check_parameter(name: str, value: Any, raw: Tensor) -> Tensor:

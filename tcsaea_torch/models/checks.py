@@ -71,8 +71,10 @@ def check_hyperparameters(
     """
     check_instance(name, value, Hyperparameters)
     batch, d = tuple(train.y.shape[:-1]), train.X.shape[-1]
-    expected = {"theta": (*batch, d), "p": (*batch, d), "variance": batch}
-    highest = {"theta": torch.inf, "p": 2.0, "variance": torch.inf}
+    expected = {
+        "theta": (*batch, d), "p": (*batch, d), "variance": batch,
+        "amplitudes": (*batch, d + 1), "nugget": batch,
+    }  # fmt: skip
     for field, shape in expected.items():
         tensor = getattr(value, field)
         if tensor is None and field != "theta":
@@ -81,7 +83,8 @@ def check_hyperparameters(
             raise InvalidInputError(
                 f"{name}.{field} must be a tensor of shape {shape}, got {describe(tensor)}"
             )
-        good = (tensor > 0) & (tensor <= highest[field]) & tensor.isfinite()
+        highest = 2.0 if field == "p" else torch.inf
+        good = (tensor > 0) & (tensor <= highest) & tensor.isfinite()
         if not good.all():
             limit = " and <= 2" if field == "p" else " and finite"
             raise InvalidInputError(
@@ -90,6 +93,12 @@ def check_hyperparameters(
     check_choice(f"{name}.kernel", value.kernel, KERNEL_NAMES)
     if value.kernel != "power-exponential" and value.p is not None:
         raise InvalidInputError(f"{name}.p must be None with kernel {value.kernel!r}, got a tensor")
+    if (value.kernel == "additive") != (value.amplitudes is not None):
+        wanted = "given" if value.amplitudes is None else "None"
+        raise InvalidInputError(
+            f"{name}.amplitudes must be {wanted} with kernel {value.kernel!r}, "
+            f"got {describe(value.amplitudes)}"
+        )
     is_noisy = ((train.noise_var > 0) & train.live).any()
     if needs_variance and value.variance is None and bool(is_noisy):
         raise InvalidInputError(

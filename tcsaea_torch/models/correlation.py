@@ -8,6 +8,7 @@ uncorrelated with all others. The diagonal of R is for the caller to write.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 import torch
 
@@ -15,7 +16,10 @@ from tcsaea_torch.models.bundles import Indexed
 from tcsaea_torch.types import Bool, Float, Int, Tensor
 
 Backward = Callable[[Tensor], tuple[Tensor, Tensor | None]]
-"""W: b x n x n, symmetric, overwritten -> sum_ij W_ij dR_ij / 2 by theta, and by p if free."""
+"""W: b x n x n, symmetric, overwritten -> sum_ij W_ij dR_ij / 2 by theta, and by p or by the
+logarithms of the amplitudes where the kernel has them."""
+
+_P = TypeVar("_P", bound="Pairs")
 
 _FAR = 1e6
 """Added to the squared distances of a row that does not exist: exp(-1e6) is exactly 0."""
@@ -87,8 +91,8 @@ class Matern52(Squared):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Powered:
-    """Any powers, on the pairs i > j only: |d|^p = exp(p ln |d|), and the logarithms stay."""
+class Pairs:
+    """A table of numbers of the pairs i > j only, one for each dimension."""
 
     X: Float[Tensor, "b n d"]
     """Points."""
@@ -98,24 +102,24 @@ class Powered:
     """Second row of each pair."""
     live: Float[Tensor, "b k"]
     """1 where both rows exist, else 0."""
-    logarithms: Float[Tensor, "b d k"] | None
-    """ln |x_i - x_j| in each dimension; None where the table would be too large."""
+    table: Float[Tensor, "b d k"] | None
+    """The numbers; None where the table would be too large."""
 
     @classmethod
-    def of(cls, X: Float[Tensor, "b n d"], live: Bool[Tensor, "b n"]) -> "Powered":
+    def of(cls: type[_P], X: Float[Tensor, "b n d"], live: Bool[Tensor, "b n"]) -> _P:
         """Prepare for points X, of which `live` exist."""
         b, n, d = X.shape
         i, j = torch.tril_indices(n, n, -1, device=X.device)
         both = (live[..., i] & live[..., j]).to(X)
-        table = cls(X=X, i=i, j=j, live=both, logarithms=None)
+        pairs = cls(X=X, i=i, j=j, live=both, table=None)
         if b * len(i) * d > _KEPT["cpu" if X.device.type == "cpu" else "cuda"]:
-            return table
-        return replace(table, logarithms=table._logarithms(slice(None)))
+            return pairs
+        return replace(pairs, table=pairs._entries(slice(None)))
 
-    def __getitem__(self, index: Tensor | slice) -> "Powered":
+    def __getitem__(self: _P, index: Tensor | slice) -> _P:
         """Return the selected batch members."""
-        kept = None if self.logarithms is None else self.logarithms[index]
-        return replace(self, X=self.X[index], live=self.live[index], logarithms=kept)
+        kept = None if self.table is None else self.table[index]
+        return replace(self, X=self.X[index], live=self.live[index], table=kept)
 
     @property
     def numbers(self) -> int:
@@ -123,49 +127,128 @@ class Powered:
         n, d = self.X.shape[-2:]
         return max(n * n, len(self.i) * d)
 
+    def _blocks(self) -> list[slice]:
+        """Return slices of the pairs: all at once if their table is kept."""
+        b, k = self.live.shape
+        whole = self.table is not None
+        size = max(1, k if whole else _BLOCK // (b * self.X.shape[-1]))
+        return [slice(start, start + size) for start in range(0, k, size)] or [slice(0)]
+
+    def _entries(self, block: slice) -> Tensor:
+        """Return some pairs' columns of the table."""
+        if self.table is not None:
+            return self.table[..., block]
+        X = self.X.mT
+        return self._entry(X[..., self.i[block]] - X[..., self.j[block]])
+
+    @staticmethod
+    def _entry(difference: Tensor) -> Tensor:
+        """Return the numbers that belong to these differences, which are overwritten."""
+        raise NotImplementedError
+
+    @property
+    def _places(self) -> Int[Tensor, "b k"]:
+        """Where the pairs are in a matrix with its rows one after the other."""
+        return (self.i * self.X.shape[-2] + self.j).expand(len(self.X), -1)
+
+    def _matrix(self, r: Float[Tensor, "b k"]) -> Float[Tensor, "b n n"]:
+        """Return a matrix of which the lower triangle is filled."""
+        b, n, _ = self.X.shape
+        return r.new_zeros(b, n * n).scatter_(-1, self._places, r).view(b, n, n)
+
+    def _of_pairs(self, W: Float[Tensor, "b n n"]) -> Float[Tensor, "b k"]:
+        """Return the entries of a matrix that belong to the pairs."""
+        return W.reshape(len(W), -1).gather(-1, self._places)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Powered(Pairs):
+    """Any powers: |d|^p = exp(p ln |d|), and the logarithms stay."""
+
     def correlate(
         self, theta: Float[Tensor, "b d"], p: Float[Tensor, "b d"]
     ) -> tuple[Float[Tensor, "b n n"], Backward]:
         """Return R, of which the lower triangle is filled, and its gradient; see `Squared`."""
-        b, n, _ = self.X.shape
         p, row = p.unsqueeze(-1), theta.unsqueeze(-2)
         blocks = self._blocks()
         r = self.live.new_empty(self.live.shape)
         powers = r
         for block in blocks:
-            powers = (p * self._logarithms(block)).exp_()
+            powers = (p * self._entries(block)).exp_()
             r[..., block] = (row @ powers).squeeze(-2)
         r.neg_().exp_().mul_(self.live)
-        places = (self.i * n + self.j).expand(b, -1)
-        R = r.new_zeros(b, n * n).scatter_(-1, places, r).view(b, n, n)
 
         def backward(W: Tensor) -> tuple[Tensor, Tensor]:
-            g = W.reshape(b, n * n).gather(-1, places).mul_(r).unsqueeze(-1)
+            g = self._of_pairs(W).mul_(r).unsqueeze(-1)
             d_theta, d_p = torch.zeros_like(theta), torch.zeros_like(theta)
             for block in blocks:
-                logarithms = self._logarithms(block)
+                logarithms = self._entries(block)
                 # A table of one block is still at hand.
                 terms = powers if len(blocks) == 1 else (p * logarithms).exp_()
                 d_theta -= (terms @ g[..., block, :]).squeeze(-1)
                 d_p -= (terms.mul_(logarithms) @ g[..., block, :]).squeeze(-1)
             return d_theta, d_p.mul_(theta)
 
-        return R, backward
+        return self._matrix(r), backward
 
-    def _blocks(self) -> list[slice]:
-        """Return slices of the pairs: all at once if their table is kept."""
-        b, k = self.live.shape
-        whole = self.logarithms is not None
-        size = max(1, k if whole else _BLOCK // (b * self.X.shape[-1]))
-        return [slice(start, start + size) for start in range(0, k, size)] or [slice(0)]
-
-    def _logarithms(self, block: slice) -> Tensor:
-        if self.logarithms is not None:
-            return self.logarithms[..., block]
-        X = self.X.mT
-        difference = X[..., self.i[block]] - X[..., self.j[block]]
+    @staticmethod
+    def _entry(difference: Tensor) -> Tensor:
         # At distance 0 the power vanishes with any finite logarithm.
         return difference.abs_().clamp_min_(torch.finfo(difference.dtype).tiny).log_()
 
 
-Correlation = Squared | Matern52 | Powered
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Additive(Pairs):
+    """Sums of one- and two-dimensional terms; the squared differences stay.
+
+    With t_k = a_k z_k, S = sum_k t_k and Q = sum_k t_k^2, R = (S + w (S^2 - Q) / 2) / U0,
+    where U0 is the numerator at distance 0.
+    """
+
+    def correlate(
+        self, theta: Float[Tensor, "b d"], amplitudes: Float[Tensor, "b d1"]
+    ) -> tuple[Float[Tensor, "b n n"], Backward]:
+        """Return R, of which the lower triangle is filled, and its gradient; see `Squared`."""
+        a, w = amplitudes[..., :-1], amplitudes[..., -1:]
+        total = a.sum(dim=-1, keepdim=True)
+        largest = total + 0.5 * w * (total.square() - a.square().sum(dim=-1, keepdim=True))
+        log_a, rate = a.log().unsqueeze(-1), theta.unsqueeze(-1)
+        blocks = self._blocks()
+
+        def terms_of(block: slice) -> Tensor:
+            return torch.addcmul(log_a, rate, self._entries(block), value=-1.0).exp_()
+
+        S, Q = (self.live.new_empty(self.live.shape) for _ in range(2))
+        terms = S
+        for block in blocks:
+            terms = terms_of(block)
+            S[..., block] = terms.sum(dim=-2)
+            Q[..., block] = terms.square().sum(dim=-2)
+        product = S.square().sub_(Q).mul_(0.5 * w)
+        r = (S + product).div_(largest).mul_(self.live)
+
+        def backward(W: Tensor) -> tuple[Tensor, Tensor]:
+            g = self._of_pairs(W)
+            in_r = (g * r).sum(dim=-1, keepdim=True)
+            g = g.mul_(self.live).div_(largest)
+            in_product = (g * product).sum(dim=-1, keepdim=True)
+            # dU / d ln a_k = t_k (1 + w S) - w t_k^2, and -d_k^2 times this by theta_k.
+            linear, square = (g * (1.0 + w * S)).unsqueeze(-2), (-w * g).unsqueeze(-2)
+            d_theta, d_a = torch.zeros_like(theta), torch.zeros_like(theta)
+            for block in blocks:
+                t = terms if len(blocks) == 1 else terms_of(block)
+                share = torch.addcmul(linear[..., block], square[..., block], t).mul_(t)
+                d_a += share.sum(dim=-1)
+                d_theta -= share.mul_(self._entries(block)).sum(dim=-1)
+            d_a -= in_r * a * (1.0 + w * (total - a)) / largest
+            d_w = in_product - in_r * (1.0 - total / largest)
+            return d_theta, torch.cat([d_a, d_w], dim=-1)
+
+        return self._matrix(r), backward
+
+    @staticmethod
+    def _entry(difference: Tensor) -> Tensor:
+        return difference.square_()
+
+
+Correlation = Squared | Matern52 | Powered | Additive

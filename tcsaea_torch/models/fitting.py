@@ -1,11 +1,13 @@
-"""Maximum-likelihood hyper-parameters of many Kriging models at once.
+"""Hyper-parameters of many Kriging models at once: of maximum likelihood, or nearly so.
 
-Runs, objectives and starts are all members of one batch; see `optimise` for the
+The additive kernel has so many that its amplitudes get a prior: those found are then the most
+probable ones. Runs, objectives and starts are all members of one batch; see `optimise` for the
 optimiser and `likelihood` for the function that it minimises.
 """
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
@@ -47,6 +49,11 @@ _PART = {"cpu": 2**18, "cuda": 2**28}
 _VARIANCE_RANGE = (1e-4, 1e4)
 """Range of a fitted sigma^2 in units of the outputs' sample variance."""
 
+_LOG_AMPLITUDES, _LOG_WEIGHTS = (-6.0, 5.0), (-12.0, 12.0)
+"""Ranges of ln(d a_k) and of ln w of the additive kernel."""
+
+_NUGGET_START = 1e-4
+
 
 @dataclass(frozen=True, kw_only=True)
 class FitConfig:
@@ -59,17 +66,27 @@ class FitConfig:
     p: PowerMode = 2.0
     """Power of the kernel: fixed in (0, 2], or fitted in [1, 2]: "shared" or "ard"."""
     kernel: KernelName = "power-exponential"
-    """"power-exponential", or "matern-5/2", which has no power: p must be 2."""
+    """"power-exponential", or "matern-5/2" or "additive", which have no power: p must be 2."""
     input_scaling: InputScaling = "unit"
     """"unit", or "standardize" as in DACE; theta is in these units."""
-    theta_range: tuple[float, float] = (1e-8, 1e3)
+    theta_range: tuple[float, float] | None = None
     """Box for every theta. DACE's is (1e-5, 100) on standardised inputs; a variable that
-    hardly matters wants a smaller one."""
-    starts: tuple[float, ...] = (0.4, 4.0)
+    hardly matters wants a smaller one. None: (1e-8, 1e3), and for "additive" (1e-3, 3e3) on
+    unscaled inputs, with the like of it on standardised ones."""
+    starts: tuple[float, ...] | None = None
     """Isotropic starts, as the typical sum of theta d^2 between two points: far above 10
-    nothing is correlated, and the likelihood has no slope."""
-    nugget: float | None = None
-    """Added to the diagonal of R; None means 1e-10 in float64 and 1e-5 in float32."""
+    nothing is correlated, and the likelihood has no slope. For "additive" as the typical
+    theta_k d_k^2 in one dimension, where 100 is a wave of ten periods. None: (0.4, 4), and
+    (0.3, 5, 70) for "additive"."""
+    nugget: float | Literal["fit"] | None = None
+    """Added to the diagonal of R; None means 1e-10 in float64 and 1e-5 in float32. "fit": one
+    for each model, of maximum likelihood."""
+    nugget_range: tuple[float, float] = (1e-8, 1.0)
+    """Range of a fitted nugget, relative to sigma^2."""
+    amplitude_spread: float = 1.5
+    """Standard deviation of ln a_k around ln(1 / d) before data are seen ("additive")."""
+    weight_spread: float = 4.0
+    """Standard deviation of ln w around 0 before data are seen ("additive")."""
     options: BFGSOptions = BFGSOptions()
     """When the optimiser stops."""
 
@@ -79,21 +96,49 @@ class FitConfig:
         if self.kernel != "power-exponential" and self.p != 2.0:
             raise InvalidInputError(f"p must be 2 with kernel {self.kernel!r}, got {self.p!r}")
         check_choice("input_scaling", self.input_scaling, ("unit", "standardize"))
-        low, high = check_pair("theta_range", self.theta_range)
-        low = check_real("theta_range", low, minimum=0.0, exclusive=True)
-        check_real("theta_range", high, minimum=low)
-        check_sequence("starts", self.starts)
-        for start in self.starts:
-            check_real("starts", start, minimum=0.0, exclusive=True)
+        if self.theta_range is not None:
+            _check_range("theta_range", self.theta_range)
+        if self.starts is not None:
+            check_sequence("starts", self.starts)
+            for start in self.starts:
+                check_real("starts", start, minimum=0.0, exclusive=True)
         check_instance("options", self.options, BFGSOptions)
-        if self.nugget is not None:
+        if isinstance(self.nugget, str):
+            check_choice("nugget", self.nugget, ("fit",))
+        elif self.nugget is not None:
             check_real("nugget", self.nugget, minimum=0.0)
+        _check_range("nugget_range", self.nugget_range)
+        check_real("amplitude_spread", self.amplitude_spread, minimum=0.0, exclusive=True)
+        check_real("weight_spread", self.weight_spread, minimum=0.0, exclusive=True)
 
     def nugget_for(self, dtype: torch.dtype) -> float:
-        """Return the nugget used with this dtype."""
-        if self.nugget is not None:
+        """Return the nugget used with this dtype where hyper-parameters hold none."""
+        if isinstance(self.nugget, int | float):
             return self.nugget
         return 1e-10 if dtype == torch.float64 else 1e-5
+
+    @property
+    def theta_box(self) -> tuple[float, float]:
+        """The range of theta, in scaled units."""
+        if self.theta_range is not None:
+            return self.theta_range
+        if self.kernel != "additive":
+            return 1e-8, 1e3
+        unit = _MEAN_SQUARE_DISTANCE["unit"] / _MEAN_SQUARE_DISTANCE[self.input_scaling]
+        return 1e-3 * unit, 3e3 * unit
+
+    def start_thetas(self, d: int) -> list[float]:
+        """Return the isotropic starts of theta, in scaled units."""
+        is_additive = self.kernel == "additive"
+        typical = self.starts or ((0.3, 5.0, 70.0) if is_additive else (0.4, 4.0))
+        n_summed = 1 if is_additive else d
+        return [t / (n_summed * _MEAN_SQUARE_DISTANCE[self.input_scaling]) for t in typical]
+
+
+def _check_range(name: str, value: tuple[float, float]) -> None:
+    low, high = check_pair(name, value)
+    low = check_real(name, low, minimum=0.0, exclusive=True)
+    check_real(name, high, minimum=low)
 
 
 def fit(
@@ -122,23 +167,26 @@ def maximise_likelihood(
 ) -> Hyperparameters:
     """Find the hyper-parameters of `b` models; see `fit`."""
     b, _, d = data.X.shape
-    layout = _Layout(d=d, mode=config.p, fits_variance=bool((data.noise > 0).any()))
-    starts = layout.starts(data, scaling, config, init)
-    nugget = config.nugget_for(data.X.dtype)
+    layout = _Layout(d=d, config=config, fits_variance=bool((data.noise > 0).any()))
+    starts = layout.starts(data, scaling, init)
+    nugget = 0.0 if layout.fits_nugget else config.nugget_for(data.X.dtype)
     prepared = prepare(data, nugget, powers=config.p != 2.0, kernel=config.kernel)
     objective = _Objective(prepared, layout, n_starts=starts.shape[1])
-    lower, upper = layout.box(config.theta_range, data.X)
+    lower, upper = layout.box(data.X)
     found = minimise_in_box(
         objective, starts.flatten(0, 1), lower, upper, config.options, n_rivals=starts.shape[1]
     )
     best = found.value.reshape(b, -1).argmin(dim=-1)
     v = found.x.reshape(starts.shape)[torch.arange(b, device=best.device), best]
     log_variance = layout.log_variance(v)
+    log_amplitudes, log_nugget = layout.log_amplitudes(v), layout.log_nugget(v)
     return Hyperparameters(
         theta=v[:, :d].exp(),
         p=layout.powers(v),
         variance=None if log_variance is None else log_variance.exp() * scaling.y_scale.square(),
         kernel=config.kernel,
+        amplitudes=None if log_amplitudes is None else log_amplitudes.exp(),
+        nugget=None if log_nugget is None else log_nugget.exp(),
     )
 
 
@@ -165,9 +213,17 @@ class _Objective:
         layout = self._layout
         values, gradients = [], []
         for part, w in zip(self._parts, v.split(self._size), strict=True):
-            found = evaluate(part, w[:, : layout.d], layout.powers(w), layout.log_variance(w))
-            values.append(found.value)
-            gradients.append(layout.gradient(found))
+            found = evaluate(
+                part,
+                w[:, : layout.d],
+                layout.powers(w),
+                layout.log_variance(w),
+                log_amplitudes=layout.log_amplitudes(w),
+                log_nugget=layout.log_nugget(w),
+            )
+            value, gradient = layout.with_prior(found, w, part.n)
+            values.append(value)
+            gradients.append(gradient)
         if len(values) == 1:
             return values[0], gradients[0]
         return torch.cat(values), torch.cat(gradients)
@@ -183,38 +239,82 @@ class _Objective:
 
 @dataclass(frozen=True, kw_only=True)
 class _Layout:
-    """Which entries of the optimiser's vector mean what: ln theta, p, ln sigma^2."""
+    """Which entries of the optimiser's vector mean what.
+
+    ln theta, then, where the configuration asks for them, p, ln a and ln w, the logarithm of
+    the nugget, and ln sigma^2.
+    """
 
     d: int
-    mode: PowerMode
+    config: FitConfig
     fits_variance: bool
 
     @property
     def n_powers(self) -> int:
-        return check_power_mode(self.mode, d=self.d)
+        return check_power_mode(self.config.p, d=self.d)
+
+    @property
+    def n_amplitudes(self) -> int:
+        return self.d + 1 if self.config.kernel == "additive" else 0
+
+    @property
+    def fits_nugget(self) -> bool:
+        return self.config.nugget == "fit"
 
     def powers(self, v: Tensor) -> Tensor | None:
         if self.n_powers:
             return v[:, self.d : self.d + self.n_powers].expand(len(v), self.d)
-        return None if self.mode == 2.0 else v.new_full((len(v), self.d), float(self.mode))
+        mode = self.config.p
+        return None if mode == 2.0 else v.new_full((len(v), self.d), float(mode))
+
+    def log_amplitudes(self, v: Tensor) -> Tensor | None:
+        first = self.d + self.n_powers
+        return v[:, first : first + self.n_amplitudes] if self.n_amplitudes else None
+
+    def log_nugget(self, v: Tensor) -> Tensor | None:
+        return v[:, self.d + self.n_powers + self.n_amplitudes] if self.fits_nugget else None
 
     def log_variance(self, v: Tensor) -> Tensor | None:
         return v[:, -1] if self.fits_variance else None
 
-    def gradient(self, found: Likelihood) -> Tensor:
-        """Return the derivatives with respect to the optimiser's vector."""
-        parts = [found.d_log_theta]
+    def with_prior(
+        self, found: Likelihood, v: Tensor, n: Float[Tensor, " k"]
+    ) -> tuple[Float[Tensor, " k"], Float[Tensor, "k v"]]:
+        """Return the value per row and its derivatives by the optimiser's vector."""
+        value, parts = found.value, [found.d_log_theta]
         if found.d_p is not None and self.n_powers:
             is_shared = self.n_powers < self.d
             parts.append(found.d_p.sum(dim=-1, keepdim=True) if is_shared else found.d_p)
+        if found.d_log_amplitudes is not None:
+            penalty, slope = self._penalty(v)
+            value = value + penalty / n
+            parts.append(found.d_log_amplitudes + slope / n.unsqueeze(-1))
+        if found.d_log_nugget is not None:
+            parts.append(found.d_log_nugget.unsqueeze(-1))
         if found.d_log_variance is not None:
             parts.append(found.d_log_variance.unsqueeze(-1))
-        return torch.cat(parts, dim=-1) if len(parts) > 1 else parts[0]
+        return value, torch.cat(parts, dim=-1) if len(parts) > 1 else parts[0]
 
-    def box(self, theta_range: tuple[float, float], like: Tensor) -> tuple[Tensor, Tensor]:
+    def _penalty(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Return minus the logarithm of the prior of ln a and ln w, and its slope."""
+        log_amplitudes = self.log_amplitudes(v)
+        assert log_amplitudes is not None
+        spread = [self.config.amplitude_spread] * self.d + [self.config.weight_spread]
+        difference = log_amplitudes - self._neutral(v)
+        slope = difference / v.new_tensor(spread).square()
+        return 0.5 * (difference * slope).sum(dim=-1), slope
+
+    def _neutral(self, like: Tensor) -> Tensor:
+        """Return ln a_k = ln(1 / d), with which they sum to 1, and ln w = 0."""
+        return like.new_tensor([-math.log(self.d)] * self.d + [0.0])
+
+    def box(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        neutral, is_additive = -math.log(self.d), self.n_amplitudes > 0
         rows = [
-            [math.log(theta_range[i])] * self.d
+            [math.log(self.config.theta_box[i])] * self.d
             + [FREE_POWER_RANGE[i]] * self.n_powers
+            + ([neutral + _LOG_AMPLITUDES[i]] * self.d + [_LOG_WEIGHTS[i]]) * is_additive
+            + [math.log(self.config.nugget_range[i])] * self.fits_nugget
             + [math.log(_VARIANCE_RANGE[i])] * self.fits_variance
             for i in (0, 1)
         ]
@@ -222,11 +322,7 @@ class _Layout:
         return lower, upper
 
     def starts(
-        self,
-        data: Standardised,
-        scaling: Scaling,
-        config: FitConfig,
-        init: Hyperparameters | None,
+        self, data: Standardised, scaling: Scaling, init: Hyperparameters | None
     ) -> Tensor:
         """Return `b x s x v` starting points."""
         b, _, d = data.X.shape
@@ -234,8 +330,7 @@ class _Layout:
         if init is not None:
             parts.append(init.theta.log().unsqueeze(1))
         else:
-            mean_square = _MEAN_SQUARE_DISTANCE[config.input_scaling]
-            thetas = [[math.log(typical / (d * mean_square))] for typical in config.starts]
+            thetas = [[math.log(theta)] for theta in self.config.start_thetas(d)]
             parts.append(data.X.new_tensor(thetas).expand(b, -1, d))
         s = parts[0].shape[1]
         if self.n_powers:
@@ -243,6 +338,16 @@ class _Layout:
                 parts.append(init.p[:, : self.n_powers].unsqueeze(1))
             else:
                 parts.append(data.X.new_full((b, s, self.n_powers), 1.9))
+        if self.n_amplitudes:
+            if init is not None and init.amplitudes is not None:
+                parts.append(init.amplitudes.log().unsqueeze(1))
+            else:
+                parts.append(self._neutral(data.X).expand(b, s, -1))
+        if self.fits_nugget:
+            if init is not None and init.nugget is not None:
+                parts.append(init.nugget.log().reshape(b, 1, 1))
+            else:
+                parts.append(data.X.new_full((b, s, 1), math.log(_NUGGET_START)))
         if self.fits_variance:
             log_variance = data.X.new_zeros(b, s, 1)
             if init is not None and init.variance is not None:

@@ -41,7 +41,7 @@ from tcsaea_torch.models.training_set import TrainingSet, merge_duplicates
 from tcsaea_torch.models.transforms import transform_rows
 from tcsaea_torch.models.updating import SharedSurrogate, append_rows, extend
 from tcsaea_torch.types import Tensor
-from tcsaea_torch.validation import check_bool, check_choice, describe
+from tcsaea_torch.validation import check_bool, check_choice, check_real, describe
 
 
 class KrigingGP(ExactGP, GPyTorchModel, FantasizeMixin):
@@ -64,8 +64,8 @@ class KrigingGP(ExactGP, GPyTorchModel, FantasizeMixin):
             means exact values, inf a row that does not exist.
         trend: "constant" or "linear"; the latter needs d + 2 rows, else it is constant.
         input_scaling: "unit", or "standardize" as in DACE.
-        nugget: Added to the diagonal of the correlation matrix; None means 1e-10 in
-            float64 and 1e-5 in float32.
+        nugget: Added to the diagonal of the correlation matrix, unless the
+            hyper-parameters hold one; None means 1e-10 in float64 and 1e-5 in float32.
         input_transform: From the user's inputs to those of the model, such as BoTorch's
             `Normalize`. It learns here, once.
         outcome_transform: Likewise for the values. Posteriors are in the user's units,
@@ -104,6 +104,8 @@ class KrigingGP(ExactGP, GPyTorchModel, FantasizeMixin):
         train = merge_duplicates(transform_rows(given, input_transform, outcome_transform))
         check_hyperparameters("hyperparameters", hyperparameters, train)
         check_choice("trend", trend, ("constant", "linear"))
+        if nugget is not None:
+            check_real("nugget", nugget, minimum=0.0)
         config = FitConfig(input_scaling=input_scaling, nugget=nugget)
         is_linear = torch.full(train.y.shape[:-1], trend == "linear", device=train.X.device)
         data, scaling = scale(train, trend=is_linear, input_scaling=input_scaling)

@@ -1,12 +1,13 @@
 """`fit_kriging`: a `KrigingGP` by maximum likelihood."""
 
 import logging
+from typing import Literal
 
 import torch
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 
-from tcsaea_torch.kernels import PowerMode
+from tcsaea_torch.kernels import KernelName, PowerMode
 from tcsaea_torch.models.bundles import map_tensors
 from tcsaea_torch.models.checks import check_hyperparameters, check_training_data
 from tcsaea_torch.models.fitting import FitConfig, isotropic_starts, maximise_likelihood
@@ -26,6 +27,8 @@ def fit_kriging(
     noise_var: Tensor | None = None,
     *,
     p: PowerMode = 2.0,
+    kernel: KernelName = "power-exponential",
+    nugget: float | Literal["fit"] | None = None,
     trend: Trend = "constant",
     input_scaling: InputScaling = "unit",
     n_starts: int = 2,
@@ -47,13 +50,18 @@ def fit_kriging(
             means exact values, inf a row that does not exist.
         p: Power of the kernel: a number in (0, 2], or "shared" or "ard" to fit one in
             [1, 2] for all or for each dimension.
+        kernel: "power-exponential", "matern-5/2", or "additive", which is strong where a
+            function is a sum of functions of one or two variables.
+        nugget: Added to the diagonal of the correlation matrix; None means 1e-10 in float64
+            and 1e-5 in float32, "fit" one of maximum likelihood for values that are noisy.
         trend: "constant" or "linear".
         input_scaling: "unit", or "standardize" as in DACE; theta is in these units.
         n_starts: Number of isotropic starts. One is enough for smooth functions; two find
-            the optimum of rough ones as well.
+            the optimum of rough ones as well. "additive" has starts of its own.
         init: Warm start, such as `gp.hyperparameters` of an earlier fit with the same
             `input_scaling`.
-        config: All details at once; overrides p, input_scaling and n_starts.
+        config: All details at once; overrides p, kernel, nugget, input_scaling and
+            n_starts.
         input_transform: From the user's inputs to those of the model; see `KrigingGP`.
         outcome_transform: Likewise for the values. `init` is in its units.
 
@@ -69,7 +77,13 @@ def fit_kriging(
     check_choice("trend", trend, ("constant", "linear"))
     if config is None:
         starts = isotropic_starts(check_int("n_starts", n_starts, minimum=1))
-        config = FitConfig(p=p, input_scaling=input_scaling, starts=starts)
+        config = FitConfig(
+            p=p,
+            kernel=kernel,
+            nugget=nugget,
+            input_scaling=input_scaling,
+            starts=None if kernel == "additive" else starts,
+        )
     check_instance("config", config, FitConfig)
     is_linear = torch.full(train.y.shape[:-1], trend == "linear", device=train.X.device)
     data, scaling = scale(train, trend=is_linear, input_scaling=config.input_scaling)
@@ -89,7 +103,7 @@ def fit_kriging(
         noise_var,
         trend=trend,
         input_scaling=config.input_scaling,
-        nugget=config.nugget,
+        nugget=config.nugget_for(train.X.dtype),
         input_transform=input_transform,
         outcome_transform=outcome_transform,
     )

@@ -24,7 +24,7 @@ import torch
 
 from tcsaea_torch.kernels import KernelName, correlations
 from tcsaea_torch.models.bundles import Indexed, map_tensors
-from tcsaea_torch.models.correlation import Correlation, Matern52, Powered, Squared
+from tcsaea_torch.models.correlation import Additive, Backward, Correlation, Matern52, Powered, Squared
 from tcsaea_torch.types import Bool, Float, Tensor
 
 
@@ -73,6 +73,7 @@ def factorise(
     diagonal: Float[Tensor, "*batch n"],
     *,
     kernel: KernelName = "power-exponential",
+    amplitudes: Float[Tensor, "*batch d1"] | None = None,
 ) -> Factorisation:
     """Factorise C for given hyper-parameters.
 
@@ -81,10 +82,11 @@ def factorise(
         theta: Factor of |d|^p for each dimension.
         p: Powers; None means 2.
         diagonal: What is added to the diagonal of R: nugget plus relative noise.
-        kernel: Which correlation; p must be None for "matern-5/2".
+        kernel: Which correlation; only "power-exponential" has p.
+        amplitudes: Those of "additive".
     """
     live = data.live.to(data.X)
-    C = correlations(data.X, data.X, theta, p, kernel=kernel)
+    C = correlations(data.X, data.X, theta, p, kernel=kernel, amplitudes=amplitudes)
     C = C * (live.unsqueeze(-1) * live.unsqueeze(-2))
     C.diagonal(dim1=-2, dim2=-1).copy_(1.0 + diagonal * live)
     L, info = torch.linalg.cholesky_ex(C)
@@ -168,6 +170,10 @@ class Likelihood:
     """Derivative with respect to p, if it was given."""
     d_log_variance: Float[Tensor, "*batch"] | None
     """Derivative with respect to ln sigma^2, if it was given."""
+    d_log_amplitudes: Float[Tensor, "*batch d1"] | None = None
+    """Derivative with respect to ln a_1, ..., ln a_d and ln w, if they were given."""
+    d_log_nugget: Float[Tensor, "*batch"] | None = None
+    """Derivative with respect to the logarithm of the nugget, if it was given."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -177,6 +183,8 @@ class Prepared(Indexed):
     correlation: Correlation
     diagonal: Float[Tensor, "b n"]
     """1 + nugget; 1 where the row does not exist."""
+    live: Float[Tensor, "b n"]
+    """1 where the row exists, else 0."""
     noise: Float[Tensor, "b n"]
     """Noise variances in standardised units; 0 where the row does not exist."""
     rhs: Float[Tensor, "b n t1"]
@@ -186,6 +194,13 @@ class Prepared(Indexed):
     n: Float[Tensor, " b"]
     """Number of living rows, at least 1."""
     is_exact: Bool[Tensor, " b"]
+
+
+_KINDS: dict[KernelName, type[Squared] | type[Additive]] = {
+    "power-exponential": Squared,
+    "matern-5/2": Matern52,
+    "additive": Additive,
+}
 
 
 def prepare(
@@ -199,14 +214,15 @@ def prepare(
 
     Args:
         data: Training data, `b x n`.
-        nugget: Added to the diagonal of R.
+        nugget: Added to the diagonal of R; 0 where `evaluate` will be given nuggets.
         powers: Whether powers other than 2 will be given.
-        kernel: Which correlation; "matern-5/2" knows no powers.
+        kernel: Which correlation; only "power-exponential" knows powers.
     """
-    squares = Squared if kernel == "power-exponential" else Matern52
+    live = data.live.to(data.X)
     return Prepared(
-        correlation=(Powered if powers else squares).of(data.X, data.live),
-        diagonal=1.0 + nugget * data.live.to(data.X),
+        correlation=(Powered if powers else _KINDS[kernel]).of(data.X, data.live),
+        diagonal=1.0 + nugget * live,
+        live=live,
         noise=data.noise,
         rhs=torch.cat([data.F, data.y.unsqueeze(-1)], dim=-1),
         absent=absent_columns(data.F),
@@ -220,6 +236,9 @@ def evaluate(
     log_theta: Float[Tensor, "b d"],
     p: Float[Tensor, "b d"] | None,
     log_variance: Float[Tensor, " b"] | None,
+    *,
+    log_amplitudes: Float[Tensor, "b d1"] | None = None,
+    log_nugget: Float[Tensor, " b"] | None = None,
 ) -> Likelihood:
     """Evaluate the likelihoods and their gradients without autograd.
 
@@ -229,14 +248,15 @@ def evaluate(
         p: Powers; None means 2 throughout.
         log_variance: ln sigma^2 in standardised units; None concentrates it out,
             which is exact only while all noise is 0.
+        log_amplitudes: Logarithms of the amplitudes of "additive".
+        log_nugget: Logarithms of nuggets, added to the prepared one.
     """
     theta, n, rhs = log_theta.exp(), prepared.n, prepared.rhs
-    if isinstance(prepared.correlation, Squared):
-        R, backward = prepared.correlation.correlate(theta)
-    else:
-        assert p is not None
-        R, backward = prepared.correlation.correlate(theta, p)
-    relative, diagonal = None, prepared.diagonal
+    R, backward = _correlate(prepared.correlation, theta, p, log_amplitudes)
+    relative, nugget, diagonal = None, None, prepared.diagonal
+    if log_nugget is not None:
+        nugget = log_nugget.exp().unsqueeze(-1) * prepared.live
+        diagonal = diagonal + nugget
     if log_variance is not None:
         relative = prepared.noise / log_variance.exp().unsqueeze(-1)
         diagonal = diagonal + relative
@@ -267,15 +287,35 @@ def evaluate(
         trace = (W.diagonal(dim1=-2, dim2=-1) * relative).sum(dim=-1)
         d_log_variance = 0.5 - 0.5 * (quadratic / variance + trace) / n
         d_log_variance = torch.where(bad, 0.0, d_log_variance)
-    d_theta, d_p = backward(W)
+    d_log_nugget = None
+    if nugget is not None:
+        trace = (W.diagonal(dim1=-2, dim2=-1) * nugget).sum(dim=-1)
+        d_log_nugget = torch.where(bad, 0.0, 0.5 * trace / n)
+    d_theta, d_other = backward(W)
     none, n = bad.unsqueeze(-1), n.unsqueeze(-1)
+    d_other = None if d_other is None else torch.where(none, 0.0, d_other / n)
     return Likelihood(
         # An exact trend leaves rounding errors to fit: call every theta equally good instead.
         value=torch.where(failed, torch.inf, torch.where(prepared.is_exact, 0.0, value)),
         d_log_theta=torch.where(none, 0.0, d_theta * theta / n),
-        d_p=None if d_p is None else torch.where(none, 0.0, d_p / n),
+        d_p=d_other if log_amplitudes is None else None,
         d_log_variance=d_log_variance,
+        d_log_amplitudes=None if log_amplitudes is None else d_other,
+        d_log_nugget=d_log_nugget,
     )
+
+
+def _correlate(
+    correlation: Correlation, theta: Tensor, p: Tensor | None, log_amplitudes: Tensor | None
+) -> tuple[Tensor, Backward]:
+    """Return R, and what turns dL/dR into derivatives of L."""
+    if isinstance(correlation, Squared):
+        return correlation.correlate(theta)
+    if isinstance(correlation, Additive):
+        assert log_amplitudes is not None
+        return correlation.correlate(theta, log_amplitudes.exp())
+    assert p is not None
+    return correlation.correlate(theta, p)
 
 
 def negative_log_likelihood(
@@ -286,6 +326,8 @@ def negative_log_likelihood(
     nugget: float,
     *,
     kernel: KernelName = "power-exponential",
+    log_amplitudes: Float[Tensor, "*batch d1"] | None = None,
+    log_nugget: Float[Tensor, "*batch"] | None = None,
 ) -> Likelihood:
     """Evaluate once; see `evaluate` for the arguments, `prepare` for nugget and kernel."""
     batch = data.y.shape[:-1]
@@ -294,5 +336,12 @@ def negative_log_likelihood(
         return map_tensors(value, lambda t: t.reshape(-1, *t.shape[len(batch) :]))
 
     prepared = prepare(flat(data), nugget, powers=p is not None, kernel=kernel)
-    found = evaluate(prepared, flat(log_theta), flat(p), flat(log_variance))
+    found = evaluate(
+        prepared,
+        flat(log_theta),
+        flat(p),
+        flat(log_variance),
+        log_amplitudes=flat(log_amplitudes),
+        log_nugget=flat(log_nugget),
+    )
     return map_tensors(found, lambda t: t.reshape(batch + t.shape[1:]))

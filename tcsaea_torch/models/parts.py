@@ -8,7 +8,7 @@ from gpytorch.kernels import MaternKernel, ScaleKernel
 from gpytorch.likelihoods.noise_models import Noise
 from linear_operator.operators import DiagLinearOperator
 
-from tcsaea_torch.kernels import PowerExponentialKernel
+from tcsaea_torch.kernels import AdditiveKernel, PowerExponentialKernel
 from tcsaea_torch.models.surrogate import Surrogate
 from tcsaea_torch.types import Float, Tensor
 
@@ -64,6 +64,14 @@ def unit_cube_kernel(surrogate: Surrogate) -> ScaleKernel:
         matern = MaternKernel(nu=2.5, ard_num_dims=d, batch_shape=batch_shape)
         kernel = ScaleKernel(matern, batch_shape=batch_shape).to(hyper.theta)
         matern.lengthscale = (x_scale / hyper.theta.sqrt()).unsqueeze(-2)
+        kernel.outputscale = hyper.variance
+        return kernel.requires_grad_(False)
+    if hyper.kernel == "additive":
+        assert hyper.amplitudes is not None
+        additive = AdditiveKernel(ard_num_dims=d, batch_shape=batch_shape)
+        kernel = ScaleKernel(additive, batch_shape=batch_shape).to(hyper.theta)
+        additive.theta = (hyper.theta / x_scale.square()).unsqueeze(-2)
+        additive.amplitudes = hyper.amplitudes.unsqueeze(-2)
         kernel.outputscale = hyper.variance
         return kernel.requires_grad_(False)
     p = hyper.p

@@ -6,7 +6,7 @@ fast path inside strategies; `KrigingGP` wraps it for GPyTorch and BoTorch.
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -56,13 +56,19 @@ class Hyperparameters(Indexed):
     variance: Float[Tensor, "*batch"] | None = None
     """Process variance sigma^2, squared objective units; None: its closed form."""
     kernel: KernelName = "power-exponential"
-    """Which correlation; "matern-5/2" has no powers: p is None."""
+    """Which correlation; only "power-exponential" has powers: else p is None."""
+    amplitudes: Float[Tensor, "*batch d1"] | None = None
+    """a_1, ..., a_d and w of "additive"; None for the others."""
+    nugget: Float[Tensor, "*batch"] | None = None
+    """A nugget of each model, relative to sigma^2; None: the one that `condition` is given."""
 
     def correlate(
         self, A: Float[Tensor, "*#batch n d"], B: Float[Tensor, "*#batch m d"]
     ) -> Float[Tensor, "*batch n m"]:
         """Return the correlations between scaled points."""
-        return correlations(A, B, self.theta, self.p, kernel=self.kernel)
+        return correlations(
+            A, B, self.theta, self.p, kernel=self.kernel, amplitudes=self.amplitudes
+        )
 
 
 def scale(
@@ -224,6 +230,12 @@ def condition(
 ) -> Surrogate:
     """Factorise once, with jitter where it must be, and bundle all that predictions need.
 
+    Args:
+        data: Training data.
+        scaling: Their scale.
+        hyperparameters: Of each model.
+        nugget: Added to the diagonal of R, unless the hyper-parameters hold nuggets.
+
     Raises:
         FitError: If even the largest jitter does not make C positive definite.
     """
@@ -231,17 +243,20 @@ def condition(
     given = hyperparameters.variance
     variance = None if given is None else given / scaling.y_scale.square()
     diagonal = torch.full_like(data.noise, nugget)
+    if hyperparameters.nugget is not None:
+        diagonal = hyperparameters.nugget.unsqueeze(-1).expand_as(data.noise)
     if variance is not None:
         diagonal = diagonal + data.noise / variance.unsqueeze(-1)
 
     jitter = torch.zeros_like(n)
-    theta, p, kernel = hyperparameters.theta, hyperparameters.p, hyperparameters.kernel
-    factors = factorise(data, theta, p, diagonal, kernel=kernel)
+    theta, p = hyperparameters.theta, hyperparameters.p
+    kind: Any = {"kernel": hyperparameters.kernel, "amplitudes": hyperparameters.amplitudes}
+    factors = factorise(data, theta, p, diagonal, **kind)
     for size in JITTERS:
         if not bool(factors.failed.any()):
             break
         jitter = torch.where(factors.failed, size, jitter)
-        factors = factorise(data, theta, p, diagonal + jitter.unsqueeze(-1), kernel=kernel)
+        factors = factorise(data, theta, p, diagonal + jitter.unsqueeze(-1), **kind)
     if bool(factors.failed.any()):
         raise FitError(
             f"the correlation matrix is not positive definite, even with {JITTERS[-1]:g} added "

@@ -92,8 +92,9 @@ def extend(
         X: New points in the unit cube.
         y: Values, in the objective's units.
         noise_var: Their variances in squared units; inf where there is no row.
-        nugget: What `condition` added to the diagonal. The new rows also get the jitter
-            of the old ones, and more where they need it.
+        nugget: What `condition` added to the diagonal, unless the hyper-parameters hold
+            nuggets. The new rows also get the jitter of the old ones, and more where they
+            need it.
 
     Raises:
         FitError: If even the largest jitter does not make C positive definite.
@@ -168,6 +169,7 @@ def _new_blocks(
     V = solve_lower(base.L, K * (alive_before.unsqueeze(-1) * alive.unsqueeze(-2)))
     R = hyper.correlate(X, X) * (alive.unsqueeze(-1) * alive.unsqueeze(-2))
     jitter = base.jitter
+    nugget = nugget if hyper.nugget is None else hyper.nugget.unsqueeze(-1)
     diagonal = nugget + noise / base.variance.unsqueeze(-1) + jitter.unsqueeze(-1)
     eye = torch.eye(X.shape[-2], dtype=torch.bool, device=X.device)
     S = torch.where(eye, (1.0 + diagonal * alive).unsqueeze(-1), R) - V.mT @ V
