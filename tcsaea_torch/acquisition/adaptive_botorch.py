@@ -204,20 +204,30 @@ def predict(
 
 def training_points(model: Model) -> Tensor | None:
     """Return the distinct points `n x d` that a model was trained with; None if unknown."""
+    rows = training_rows(model)
+    return None if rows is None else torch.unique(rows, dim=0)
+
+
+def training_rows(model: Model) -> Tensor | None:
+    """Return the rows `n x d` that a model was trained with, in order; None if unknown.
+
+    In the user's units. Those of a list of models, or of a batch, follow one another.
+    """
     models = getattr(model, "models", None)
     if models is not None:
-        found = [X for X in map(training_points, models) if X is not None]
+        found = [X for X in map(training_rows, models) if X is not None]
     else:
         inputs = (getattr(model, "train_inputs", None) or (None,))[0]
         if getattr(model, "_has_transformed_inputs", False):
             inputs = model._original_train_inputs
         if isinstance(model, KrigingGP) and inputs is not None:
             inputs = inputs[model.surrogate.data.live]  # without rows that do not exist
+        elif inputs is not None and model.num_outputs > 1 and inputs.ndim > 2:
+            inputs = inputs[..., 0, :, :]  # the same for each output
         found = [] if inputs is None else [inputs.detach()]
     if not found:
         return None
-    rows = torch.cat([X.reshape(-1, X.shape[-1]) for X in found])
-    return torch.unique(rows, dim=0)
+    return torch.cat([X.reshape(-1, X.shape[-1]) for X in found])
 
 
 def _check_normalizer(normalizer: Any, m: int) -> None:

@@ -7,7 +7,7 @@ import torch
 from botorch.models import ModelListGP
 
 import tcsaea_torch as tc
-from tcsaea_torch.acquisition import AAFNormalizer, AdaptiveAcquisition
+from tcsaea_torch.acquisition import AAFNormalizer, AdaptiveAcquisition, BiObjectiveEHVI
 from tcsaea_torch.evolution import Draws, RVEAConfig, Variation, rvea, simplex_lattice
 from tcsaea_torch.kernels import PowerExponentialKernel
 from tcsaea_torch.models import BFGSOptions, FitConfig, Hyperparameters, KrigingGP, fit_kriging
@@ -332,8 +332,12 @@ def good_acquisition():
     }  # fmt: skip
 
 
-AAF = "AdaptiveAcquisition"
+AAF, EHVI = "AdaptiveAcquisition", "BiObjectiveEHVI"
 callee(AAF, AdaptiveAcquisition, good_acquisition)
+callee(
+    EHVI, BiObjectiveEHVI,
+    lambda: {"model": good_acquisition()["model"], "ref_point": torch.full((2,), 99.0).double()},
+)  # fmt: skip
 bad(AAF, "model", objects("a BoTorch model"))
 bad(AAF, "ref_vector", arrays([1.0, 1.0]))
 bad(AAF, "ref_vector", [
@@ -349,11 +353,29 @@ bad(AAF, "theta", reals(0))
 bad(AAF, "uncertainty_sign", reals())
 bad(AAF, "uncertainty_sign", [("half", 0.5, "-1 or 1"), ("zero", 0, "-1 or 1")])
 bad(AAF, "exclusion_radius", reals(0))
-bad(AAF, "X_pending", [
+bad(f"{AAF} {EHVI}", "X_pending", [
     ("list", [[0.5, 0.5]], "a tensor n x 2"), ("numpy", np.ones((1, 2)), "a tensor n x 2"),
     ("one-axis", torch.ones(2), "a tensor n x 2"), ("columns", torch.ones(1, 3), "a tensor n x 2"),
     ("nan", changed(X, NAN), "finite", "NaN"),
 ])  # fmt: skip
+
+bad(EHVI, "model", objects("a BoTorch model"))
+bad(EHVI, "model", [("one-output", KrigingGP(X, Y1, THETA), "2 outputs", "1")])
+for name in ("ref_point", "lower_bound"):
+    bad(EHVI, name, arrays([1.0, 1.0], optional=name == "lower_bound"))
+    bad(EHVI, name, [
+        ("three", [1.0, 1.0, 1.0], "shape (2,)", "shape (3,)"),
+        ("nan", [1.0, NAN], "finite", "nan"),
+        ("inf", [1.0, INF], "finite", "inf"),
+    ])  # fmt: skip
+bad(EHVI, "lower_bound", [("above-values", [0.0, 100.0], "must not lie above", "100.0")])
+bad(EHVI, "Y", arrays([[1.0, 1.0]], optional=True))
+bad(EHVI, "Y", [
+    ("columns", torch.ones(1, 3), "shape (n, 2)"),
+    ("empty", torch.ones(0, 2), "at least one row"),
+    ("nan", [[1.0, NAN]], "finite", "nan"),
+])  # fmt: skip
+bad(EHVI, "log", booleans())
 
 # ---------------------------------------------------------------- evolution
 
