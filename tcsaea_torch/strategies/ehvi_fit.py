@@ -1,73 +1,51 @@
+import time
 import torch
 from dataclasses import replace
-from tcsaea_torch.models.fitting import FitConfig, maximise_likelihood
+from tcsaea_torch.models.choice import fit_best
+from tcsaea_torch.models.fitting import FitConfig
 from tcsaea_torch.models.optimise import BFGSOptions
-from tcsaea_torch.models.surrogate import Hyperparameters, condition, scale
+from tcsaea_torch.models.surrogate import Hyperparameters
 from tcsaea_torch.models.training_set import TrainingSet, merge_duplicates
 from tcsaea_torch.rng import uniforms
 from tcsaea_torch.strategies.base import FAST, SLOW
+from tcsaea_torch.transfer.slow_from_fast import LinkConfig, fit_links, believe
+from tcsaea_torch.transfer.leave_one_out import leave_one_out
 from tcsaea_torch.strategies.ehvi_models import Known, Models, Sizes, choose_rows, distance_from_front
 
 LOG = []
+TIMES = {}
+CACHE = {}
 
-def loo(model):
-    f, data = model.factors, model.data
-    Ci = torch.cholesky_inverse(f.L)
-    G = torch.linalg.solve_triangular(f.FCiF_chol, f.CiF.mT, upper=False)
-    Q = Ci.diagonal(dim1=-2, dim2=-1) - (G * G).sum(-2)
-    e = f.a / Q
-    v = model.variance.unsqueeze(-1) / Q
-    live = data.live
-    lpd = -0.5 * (e * e / v + v.log())
-    return (lpd * live).sum(-1) / live.sum(-1)
-
-
-def configs(cfg, name):
+def configs(cfg, warm):
     out = []
     for k in {"both": ("power-exponential", "additive"), "ard": ("power-exponential",), "add": ("additive",)}[cfg.kernels]:
-        kw = {}
+        kw = {"kernel": k, "options": BFGSOptions(max_evaluations=cfg.warm_evaluations if warm else cfg.max_evaluations)}
         if cfg.nugget is not None:
             kw["nugget"] = cfg.nugget
         if k == "power-exponential":
             kw["theta_range"] = (1e-6, 1e3)
-        out.append(FitConfig(kernel=k, options=BFGSOptions(max_evaluations=cfg.max_evaluations), **kw))
+        out.append(FitConfig(**kw))
     return out
 
-def get(state, key, kernel):
-    return Hyperparameters(theta=state[key + "/theta"], kernel=kernel, amplitudes=state.get(key + "/amplitudes"), nugget=state.get(key + "/nugget"))
-
 def _fit(cfg, state, name, train_fit, train, refit):
+    t0 = time.time()
     no = torch.zeros(train.X.shape[0], dtype=torch.bool)
-    new = {}
-    models = []
-    cs = configs(cfg, name)
-    d0, s0 = scale(train_fit, trend=no, input_scaling="unit")
-    best = None
-    if refit or f"{name}/choice" not in state:
-        scores = []
-        for c in cs:
-            key = f"{name}/{c.kernel}"
-            init = get(state, key, c.kernel) if key + "/theta" in state else None
-            if init is not None:
-                c = replace(c, options=BFGSOptions(max_evaluations=cfg.warm_evaluations))
-            h = maximise_likelihood(d0, s0, c, init=init)
-            new[key + "/theta"] = h.theta
-            if h.amplitudes is not None: new[key + "/amplitudes"] = h.amplitudes
-            if h.nugget is not None: new[key + "/nugget"] = h.nugget
-            m = condition(d0, s0, h, nugget=c.nugget_for(d0.X.dtype))
-            scores.append(float(loo(m)))
-        choice = max(range(len(cs)), key=lambda i: scores[i])
-        LOG.append((name, scores))
-        new[f"{name}/choice"] = choice
-    state = {**state, **new}
-    c = cs[state[f"{name}/choice"]]
-    h = get(state, f"{name}/{c.kernel}", c.kernel)
-    d, s = scale(train, trend=no, input_scaling="unit")
-    return condition(d, s, h, nugget=c.nugget_for(d.X.dtype)), new
+    old = CACHE.get(name)
+    if old is None or refit:
+        c = fit_best(train_fit, configs(cfg, old is not None), trend=no, init=None if old is None else old.hyperparameters)
+        CACHE[name] = c
+        LOG.append((name, c.scores[0].tolist()))
+    c = CACHE[name]
+    # sigma^2 is estimated anew
+    c = replace(c, groups=tuple(replace(g, surrogate=replace(g.surrogate, hyperparameters=replace(g.surrogate.hyperparameters, variance=None))) for g in c.groups)) if not bool((train.noise_var>0).logical_and(train.noise_var<torch.inf).any()) else c
+    m = c.condition_on(train)
+    TIMES[name] = TIMES.get(name, 0) + time.time() - t0
+    return m
 
 
 def learn(cfg, state, run, known: Known):
     step = int(state["step"])
+    if step == 1: CACHE.clear()
     sizes = Sizes.of(run.d)
     refit = step % cfg.refit_every == 0 or state["stage"] == "start"
     def u(name):
@@ -75,9 +53,44 @@ def learn(cfg, state, run, known: Known):
     D_s = known.training_set(SLOW)
     rows = choose_rows(known.slow, known.is_space, known.Y.sum(-1), sizes.condition, u("s"))
     D_s = merge_duplicates(D_s.take(rows)).compact()
-    slow, new = _fit(cfg, state, "slow", D_s, D_s, refit)
-    state = {**state, **new}
-    slow_mean = slow.mean(known.X)
+    slow = _fit(cfg, state, "slow", D_s, D_s, refit)
+    slow_mean, slow_var = slow.predict(known.X)
+    link = None
+    if cfg.link:
+        t0 = time.time()
+        old = CACHE.get("link")
+        n_both = int(known.both.sum())
+        if old is None or n_both >= 1.25 * old[1]:
+            sur = slow.groups[0].surrogate
+            loo = leave_one_out(sur)
+            full = known.Y[..., SLOW].clone()
+            # rows order: compact keeps order of slow rows
+            idx = known.slow[0].nonzero().squeeze(-1)
+            mean_all = torch.zeros_like(full); mean_all[0, idx] = loo.mean[0]
+            var_all = torch.zeros_like(full); var_all[0, idx] = loo.variance[0]
+            loo = replace(loo, mean=mean_all, variance=var_all)
+            link = fit_links(known.X, known.Y[..., FAST], known.Y[..., SLOW], known.both, loo, LinkConfig())
+            CACHE["link"] = (link, n_both)
+            LOG.append(("link", int(link.choice[0]), [round(v, 2) for v in link.score[0].tolist()]))
+        link = CACHE["link"][0]
+        TIMES["link"] = TIMES.get("link", 0) + time.time() - t0
+    if link is not None and bool((link.choice >= 0).any()):
+        m_l, v_l = link.predict(known.X, known.Y[..., FAST])
+        v_l = believe(slow_mean, slow_var, m_l, v_l, belief=4.0, **({"slow_square": link.slow_square} if hasattr(link, "slow_square") else {}))
+        noise = torch.where(known.slow, 0.0, torch.where(known.fast, v_l * cfg.link_noise, torch.inf))
+        y = torch.where(known.slow, known.Y[..., SLOW], torch.where(noise < torch.inf, m_l, 0.0))
+        Y_hat = torch.stack([known.Y[..., FAST], y], dim=-1)
+        front = cfg._front(known, known.Y[:, :1], known.both[:, :1] & False)
+        distance = distance_from_front(front.scale(Y_hat), front.Y, front.alive)
+        train_all = TrainingSet(X=known.X, y=y, noise_var=noise)
+        live = noise < torch.inf
+        near = torch.where(known.slow, -torch.inf, distance)
+        rows = choose_rows(live, known.is_space | known.slow, distance, sizes.condition, u("s2"))
+        fit_rows = choose_rows(live, known.is_space | known.slow, distance, sizes.fit, u("s2"))
+        train = merge_duplicates(train_all.take(rows)).compact()
+        train_fit = merge_duplicates(train_all.take(fit_rows)).compact()
+        slow = _fit(cfg, state, "slow+", train_fit, train, refit)
+        slow_mean, slow_var = slow.predict(known.X)
     Y_hat = torch.stack([known.Y[..., FAST], torch.where(known.slow, known.Y[..., SLOW], slow_mean)], dim=-1)
     front = cfg._front(known, known.Y[:, :1], known.both[:, :1] & False)
     distance = distance_from_front(front.scale(Y_hat), front.Y, front.alive)
@@ -86,6 +99,5 @@ def learn(cfg, state, run, known: Known):
     fit_rows = choose_rows(known.fast, known.is_space, distance, sizes.fit, u("f"))
     train = merge_duplicates(D_f.take(rows)).compact()
     train_fit = merge_duplicates(D_f.take(fit_rows)).compact()
-    fast, new = _fit(cfg, state, "fast", train_fit, train, refit)
-    state = {**state, **new}
+    fast = _fit(cfg, state, "fast", train_fit, train, refit)
     return Models(fast=fast, slow=slow), state, slow_mean

@@ -49,6 +49,8 @@ class TCEHVI:
     kernels: str = "both"
     refit_every: int = 3
     smallest_extent: float = 0.01
+    link: bool = True
+    link_noise: float = 1.0
     max_evaluations: int = 60
     warm_evaluations: int = 20
     nugget: float | str | None = None
