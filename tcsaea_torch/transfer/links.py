@@ -131,6 +131,19 @@ class Autoregressive:
 
 
 @dataclass(frozen=True)
+class Alone:
+    """No link: the slow objective over x, to compare with."""
+
+    needs_bound = uses_fast = False
+
+    def target(self, f: Tensor, s: Tensor, scales: Scales) -> Tensor:
+        return s
+
+    def slow(self, t: Tensor, v: Tensor, f: Tensor, scales: Scales) -> tuple[Tensor, Tensor]:
+        return t, v
+
+
+@dataclass(frozen=True)
 class LogRatio:
     """The logarithm of the ratio of both objectives, each raised by a small offset."""
 

@@ -2,8 +2,13 @@
 
 The paper's co-surrogate is a model of the difference of both objectives. Whether this, their
 ratio, their angle or a model over (x, f) tells more depends on the problem, so each link (see
-`links`) gets a model, and leave-one-out errors decide which of them is used, if any: where
-the slow objective does not follow from the fast one, its own model stays alone.
+`links`) gets a model, and errors decide which of them is used, if any: where the slow
+objective does not follow from the fast one, its own model stays alone.
+
+Leave-one-out errors are quick, but hyper-parameters have seen all rows: with few rows in many
+dimensions they promise far too much. So they choose a link, and errors of cross-validation,
+with hyper-parameters of each fold's own, must confirm it; these also tell how far variances
+are to be trusted.
 """
 
 from dataclasses import dataclass
@@ -64,10 +69,12 @@ class LinkConfig:
     """Largest trimmed mean square of the errors, relative to that of the slow model."""
     trimmed: float = 0.05
     """Share of the largest errors that this leaves out."""
+    n_folds: int = 4
+    """Of the cross-validation that confirms a choice."""
     min_rows: int = 10
     """With fewer rows that have both values, none is used."""
     belief: float = 4.0
-    """How many standard deviations of the difference a link may be away from the slow model."""
+    """How far a link may be away from the slow model, in standard deviations; see `believe`."""
 
     def __post_init__(self) -> None:
         for name in check_sequence("links", self.links):
@@ -79,6 +86,7 @@ class LinkConfig:
         check_real("confidence", self.confidence, minimum=0.0)
         check_real("largest_square", self.largest_square, minimum=0.0, exclusive=True)
         check_real("trimmed", self.trimmed, minimum=0.0, maximum=0.5)
+        check_int("n_folds", self.n_folds, minimum=2)
         check_int("min_rows", self.min_rows, minimum=2)
         check_real("belief", self.belief, minimum=0.0, exclusive=True)
 
@@ -116,6 +124,8 @@ class SlowFromFast:
     """By which variances are multiplied to cover the errors."""
     slow_factor: Float[Tensor, " b"]
     """The same for the slow model's own variances, which `believe` and `combine` compare."""
+    slow_square: Float[Tensor, " b"]
+    """Mean square of the slow model's errors."""
     floor: Float[Tensor, " b"]
     """Variance of rounding errors."""
     correlation: Float[Tensor, " b"]
@@ -137,14 +147,7 @@ class SlowFromFast:
         uses_fast = uses_fast[self.choice.clamp_min(0)]
         t, v = self.surrogate.predict(_inputs(X, y_fast, uses_fast, self.scales))
         v = v + nugget_variance(self.surrogate).unsqueeze(-1)
-        mean, variance = torch.zeros_like(t), torch.full_like(t, torch.inf)
-        for k, way in enumerate(self.ways):
-            is_chosen = (self.choice == k).unsqueeze(-1)
-            found = way.slow(t, v, y_fast, self.scales)
-            mean, variance = (
-                torch.where(is_chosen, new, old)
-                for new, old in zip(found, (mean, variance), strict=True)
-            )
+        mean, variance = _slow(self.ways, self.choice, t, v, y_fast, self.scales)
         return mean, variance * self.factor.unsqueeze(-1) + self.floor.unsqueeze(-1)
 
 
@@ -195,15 +198,20 @@ def fit_links(
         errors.append(data.slow - mean)
         variances.append(variance)
     errors, variances = torch.stack(errors), torch.stack(variances)
-    score, is_used = _judge(errors, variances < torch.inf, data, config)
+    score, is_used = _judge(errors, variances < torch.inf, data.error, data, config)
     score = score.masked_fill(~can_be, torch.inf)
     best = score.masked_fill(~is_used, torch.inf).min(dim=0)
     choice = torch.where(best.values < torch.inf, best.indices, -1)
     index, runs = choice.clamp_min(0), torch.arange(b, device=X.device)
+    chosen = torch.stack(inputs)[index, runs], targets[index, runs]
+    e, v = _cross_validate(chosen, ways, index, data, scales, config)
+    _, is_confirmed = _judge(e[:1], v[:1] < torch.inf, e[1], data, config)
+    choice = torch.where(is_confirmed[0], choice, -1)
     largest = torch.where(data.live, data.slow.abs(), 0.0).amax(dim=-1)
     floor = (8.0 * torch.finfo(X.dtype).eps * largest).square()
-    e, v = errors[index, runs], variances[index, runs] + floor.unsqueeze(-1)
-    says = data.live & (v < torch.inf)
+    v, says = v + floor.unsqueeze(-1), data.live & (v < torch.inf)
+    factor = _inflation(e.square() / v, says)
+    square = torch.where(data.live, e[1], 0.0).square().sum(dim=-1) / data.live.sum(dim=-1).clamp_min(1)
     return SlowFromFast(
         ways=ways,
         choice=choice,
@@ -211,10 +219,11 @@ def fit_links(
         hyperparameters=surrogates.hyperparameters,
         surrogate=surrogates[index * b + runs],
         scales=scales,
-        factor=_inflation(e.square() / v, says),
-        slow_factor=_inflation(data.slow_error.square(), data.live),
+        factor=factor[0],
+        slow_factor=factor[1],
+        slow_square=square,
         floor=floor,
-        correlation=_correlation(e / v.sqrt(), data.slow_error, says),
+        correlation=_correlation(*(e / v.sqrt()), says[0]),
     )
 
 
@@ -258,12 +267,16 @@ def believe(
     variance_s: Float[Tensor, "*batch q"],
     mean_l: Float[Tensor, "*batch q"],
     variance_l: Float[Tensor, "*batch q"],
+    *,
     belief: float,
+    slow_square: Float[Tensor, "*batch"],
 ) -> Float[Tensor, "*batch q"]:
     """Return the link's variances, inf where the slow model contradicts it.
 
     The paper's rule (Algorithm 1, line 17): a synthetic value counts where it lies within the
-    slow model's confidence interval. Here the interval is that of the difference.
+    slow model's confidence interval. Here the interval is that of the difference. It also
+    holds the slow model's known errors: where few rows are known, its own variances say far
+    too little, and would refuse a link that is right.
 
     Args:
         mean_s: The slow model's means.
@@ -271,8 +284,9 @@ def believe(
         mean_l: The link's means.
         variance_l: Its variances.
         belief: Half the width of the interval, in standard deviations.
+        slow_square: `SlowFromFast.slow_square`.
     """
-    width = belief * (variance_s + variance_l).sqrt()
+    width = belief * (variance_s + variance_l + slow_square.unsqueeze(-1)).sqrt()
     return variance_l.masked_fill(~is_believed(mean_l, mean_s, width), torch.inf)
 
 
@@ -293,8 +307,6 @@ class _Rows:
     live: Bool[Tensor, "b n"]
     error: Float[Tensor, "b n"]
     """Of the slow model, leave-one-out."""
-    slow_error: Float[Tensor, "b n"]
-    """The same in its standard deviations."""
 
     @classmethod
     def of(
@@ -303,19 +315,11 @@ class _Rows:
         n = max(1, int(both.sum(dim=-1).max()))
         order = (~both).to(torch.int8).argsort(dim=-1, stable=True)[..., :n]
         live = both.gather(-1, order)
-        columns = (y_fast, y_slow, loo.mean, loo.variance)
-        fast, slow, mean, v = (
+        columns = (y_fast, y_slow, loo.mean)
+        fast, slow, mean = (
             torch.where(live, column.gather(-1, order), 0.0) for column in columns
         )
-        error = slow - mean
-        return cls(
-            X=take_rows(X, order),
-            fast=fast,
-            slow=slow,
-            live=live,
-            error=error,
-            slow_error=error / torch.where(v > 0, v, 1.0).sqrt(),
-        )
+        return cls(X=take_rows(X, order), fast=fast, slow=slow, live=live, error=slow - mean)
 
     @property
     def better(self) -> Bool[Tensor, "b n"]:
@@ -355,26 +359,83 @@ def _models(
 
 
 def _judge(
-    errors: Float[Tensor, "l b n"], says: Bool[Tensor, "l b n"], data: _Rows, config: LinkConfig
+    errors: Float[Tensor, "l b n"],
+    says: Bool[Tensor, "l b n"],
+    own: Float[Tensor, "b n"],
+    data: _Rows,
+    config: LinkConfig,
 ) -> tuple[Float[Tensor, "l b"], Bool[Tensor, "l b"]]:
-    """Return each link's score, and whether it is clearly better than the slow model."""
+    """Return each link's score, and whether it is clearly better than the slow model's `own`."""
     # Where a link says nothing, the slow model is used.
-    errors = torch.where(says, errors, data.error)
+    errors = torch.where(says, errors, own)
     span = torch.where(data.live, data.slow, -torch.inf).amax(dim=-1, keepdim=True)
     span = span - torch.where(data.live, data.slow, torch.inf).amin(dim=-1, keepdim=True)
     # An error of rounding is as good as one of a tenth of it.
     small = torch.where(span > 0, span, 1.0).nan_to_num(posinf=1.0, neginf=1.0)
     small = small * 64.0 * torch.finfo(errors.dtype).eps
-    gain = (torch.maximum(errors.abs(), small) / torch.maximum(data.error.abs(), small)).log()
+    gain = (torch.maximum(errors.abs(), small) / torch.maximum(own.abs(), small)).log()
     better, n = data.better, data.better.sum(dim=-1)
     gain = torch.where(better, gain, 0.0)
     score = gain.sum(dim=-1) / n.clamp_min(1)
     spread = torch.where(better, gain - score.unsqueeze(-1), 0.0).square().sum(dim=-1)
     standard_error = (spread / ((n - 1).clamp_min(1) * n.clamp_min(1))).sqrt()
     is_used = score + config.confidence * standard_error < -config.margin
-    own = _trimmed_square(data.error, data.live, config.trimmed)
-    is_used &= _trimmed_square(errors, data.live, config.trimmed) < config.largest_square * own
+    limit = config.largest_square * _trimmed_square(own, data.live, config.trimmed)
+    is_used &= _trimmed_square(errors, data.live, config.trimmed) < limit
     return score, is_used & (data.live.sum(dim=-1) >= config.min_rows)
+
+
+def _cross_validate(
+    chosen: tuple[Float[Tensor, "b n k"], Float[Tensor, "b n"]],
+    ways: tuple[Link, ...],
+    index: Int[Tensor, " b"],
+    data: _Rows,
+    scales: Scales,
+    config: LinkConfig,
+) -> tuple[Float[Tensor, "2 b n"], Float[Tensor, "2 b n"]]:
+    """Return errors and variances of the chosen links and of slow models, without a row's fold.
+
+    Args:
+        chosen: Inputs and targets of the chosen links.
+        ways: All links.
+        index: Which of them is chosen.
+        data: Rows with both values.
+        scales: Their scales.
+        config: How to fit, and how many folds.
+    """
+    b, n = data.fast.shape
+    alone = torch.cat([data.X, torch.zeros_like(data.X[..., :1])], dim=-1)
+    inputs, targets = torch.stack([chosen[0], alone]), torch.stack([chosen[1], data.slow])
+    fold = torch.arange(n, device=index.device) % config.n_folds
+    folds = torch.arange(config.n_folds, device=index.device)
+    is_left_out = (fold == folds.unsqueeze(-1))[:, None, None]  # k x 1 x 1 x n
+    live = (data.live & ~is_left_out).expand(-1, 2, b, n)
+    X = inputs.expand(config.n_folds, *inputs.shape).flatten(0, 2)
+    train = TrainingSet.from_mask(X, targets.expand_as(live).flatten(0, 2), live.flatten(0, 2))
+    models = _models(train, config.kriging, None, refit=True)
+    t, v = models.predict(X)
+    v = v + nugget_variance(models).unsqueeze(-1)
+    t, v = (
+        torch.where(is_left_out, x.unflatten(0, live.shape[:3]), 0.0).sum(dim=0) for x in (t, v)
+    )
+    mean, variance = _slow(ways, index, t[0], v[0], data.fast, scales)
+    return (
+        torch.stack([data.slow - mean, data.slow - t[1]]),
+        torch.stack([variance, v[1]]),
+    )
+
+
+def _slow(
+    ways: tuple[Link, ...], choice: Tensor, t: Tensor, v: Tensor, y_fast: Tensor, scales: Scales
+) -> tuple[Tensor, Tensor]:
+    """Return slow values and variances by each run's own link; 0 and inf where there is none."""
+    mean, variance = torch.zeros_like(t), torch.full_like(t, torch.inf)
+    for k, way in enumerate(ways):
+        is_chosen = (choice == k).unsqueeze(-1)
+        new_mean, new_variance = way.slow(t, v, y_fast, scales)
+        mean = torch.where(is_chosen, new_mean, mean)
+        variance = torch.where(is_chosen, new_variance, variance)
+    return mean, variance
 
 
 def _trimmed_square(
@@ -387,12 +448,12 @@ def _trimmed_square(
 
 
 def _inflation(
-    squares: Float[Tensor, "b n"], says: Bool[Tensor, "b n"]
-) -> Float[Tensor, " b"]:
+    squares: Float[Tensor, "*batch n"], says: Bool[Tensor, "*batch n"]
+) -> Float[Tensor, "*batch"]:
     """Return the factor with which intervals of 68 % and 95 % cover that many rows; >= 1."""
     ordered = squares.masked_fill(~says, torch.inf).sort(dim=-1).values
     n = says.sum(dim=-1, keepdim=True)
-    factor = torch.ones_like(squares[:, :1])
+    factor = torch.ones_like(squares[..., :1])
     for share, quantile in _CHI_SQUARE.items():
         place = (share * n).ceil().long().clamp_min(1) - 1
         factor = torch.maximum(factor, ordered.gather(-1, place) / quantile)
