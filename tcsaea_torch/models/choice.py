@@ -1,0 +1,181 @@
+"""A kind of Kriging for each model: fit several, keep the one that predicts best.
+
+No kernel is the best for all functions: an additive one learns a sum of one-dimensional waves
+from few points, and is misled where many variables act together. Each model of a batch takes
+the kind that its own data speak for.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+
+from tcsaea_torch.errors import InvalidInputError
+from tcsaea_torch.models.fitting import FitConfig, fit
+from tcsaea_torch.models.leave_one_out import log_evidence, log_predictive_density
+from tcsaea_torch.models.surrogate import Hyperparameters, Surrogate, condition, scale
+from tcsaea_torch.models.training_set import TrainingSet
+from tcsaea_torch.models.updating import SharedSurrogate, extend
+from tcsaea_torch.types import Bool, Float, Int, Tensor
+from tcsaea_torch.validation import check_choice, check_instance, check_sequence
+
+Criterion = Literal["leave-one-out", "evidence"]
+_SCORES = {"leave-one-out": log_predictive_density, "evidence": log_evidence}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Group:
+    """The models of a batch that chose one configuration."""
+
+    config: FitConfig
+    members: Int[Tensor, " k"]
+    """Which models of the batch, in order."""
+    surrogate: Surrogate
+    """They, as a batch of k."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Chosen:
+    """A batch of b models of different kinds, which predicts as a `Surrogate` does."""
+
+    choice: Int[Tensor, " b"]
+    """Index of the configuration of each model."""
+    scores: Float[Tensor, "b c"]
+    """The criterion of each model with each configuration; larger is better."""
+    hyperparameters: tuple[Hyperparameters, ...]
+    """All that were fitted, b of each configuration: warm starts of the next fit."""
+    groups: tuple[Group, ...]
+    """The models, by configuration."""
+    trend: Bool[Tensor, " b"]
+    """Where a linear trend was wanted."""
+
+    def mean(self, Xq: Float[Tensor, "#b q d"]) -> Float[Tensor, "b q"]:
+        """Predict means at points of the unit cube, in the objective's units."""
+        return self._gather(Xq, lambda model, X: (model.mean(X),))[0]
+
+    def predict(
+        self, Xq: Float[Tensor, "#b q d"]
+    ) -> tuple[Float[Tensor, "b q"], Float[Tensor, "b q"]]:
+        """Predict means and variances; see `Surrogate.predict`."""
+        mean, variance = self._gather(Xq, lambda model, X: model.predict(X))
+        return mean, variance
+
+    def predict_joint(
+        self, Xq: Float[Tensor, "#b q d"]
+    ) -> tuple[Float[Tensor, "b q"], Float[Tensor, "b q q"]]:
+        """Predict means and the covariance matrix over all q points."""
+        mean, covariance = self._gather(Xq, lambda model, X: model.predict_joint(X))
+        return mean, covariance
+
+    def condition_on(self, train: TrainingSet) -> "Chosen":
+        """Return the models with these rows instead; hyper-parameters and sigma^2 stay.
+
+        So a fit may use some of the rows, and the model all. With `input_scaling`
+        "standardize", theta is in units of the new rows' spread.
+
+        Args:
+            train: Training sets without duplicates, `b x n`.
+        """
+
+        def conditioned(group: Group) -> Surrogate:
+            config, rows = group.config, _members(train, group.members, self)
+            trend = self.trend[group.members]
+            data, scaling = scale(rows, trend=trend, input_scaling=config.input_scaling)
+            nugget = config.nugget_for(rows.X.dtype)
+            return condition(data, scaling, group.surrogate.hyperparameters, nugget=nugget)
+
+        return self._replaced(conditioned)
+
+    def extend(
+        self,
+        X: Float[Tensor, "b q d"],
+        y: Float[Tensor, "b q"],
+        noise_var: Float[Tensor, "b q"],
+    ) -> "Chosen":
+        """Return the models with q more rows, by `updating.extend`."""
+
+        def extended(group: Group) -> Surrogate:
+            k = group.members
+            nugget = X.new_tensor(group.config.nugget_for(X.dtype))
+            base = SharedSurrogate.of(group.surrogate)
+            return extend(base, X[k], y[k], noise_var[k], nugget=nugget)
+
+        return self._replaced(extended)
+
+    def _replaced(self, change: Callable[[Group], Surrogate]) -> "Chosen":
+        groups = tuple(replace(group, surrogate=change(group)) for group in self.groups)
+        return replace(self, groups=groups)
+
+    def _gather(
+        self, Xq: Tensor, call: Callable[[Surrogate, Tensor], tuple[Tensor, ...]]
+    ) -> list[Tensor]:
+        """Return what the models answer, in the order of the batch."""
+        if len(self.groups) == 1:
+            return list(call(self.groups[0].surrogate, Xq))
+        is_shared = Xq.ndim == 2 or Xq.shape[0] == 1
+        answers = [
+            call(group.surrogate, Xq if is_shared else Xq[group.members]) for group in self.groups
+        ]
+        order = torch.cat([group.members for group in self.groups]).argsort()
+        return [torch.cat(parts)[order] for parts in zip(*answers, strict=True)]
+
+
+def _members(train: TrainingSet, index: Tensor, chosen: Chosen) -> TrainingSet:
+    """Return some members' sets: the set itself where these are all."""
+    if len(chosen.groups) == 1:
+        return train
+    return TrainingSet(X=train.X[index], y=train.y[index], noise_var=train.noise_var[index])
+
+
+def fit_best(
+    train: TrainingSet,
+    configs: Sequence[FitConfig],
+    *,
+    trend: Bool[Tensor, " b"],
+    init: Sequence[Hyperparameters | None] | None = None,
+    criterion: Criterion = "leave-one-out",
+) -> Chosen:
+    """Fit each model of a flat batch `b` with each configuration, and keep the best.
+
+    Args:
+        train: Training sets without duplicates, `b x n`.
+        configs: What to choose from; the first of equals is taken.
+        trend: Where a linear trend is wanted.
+        init: A warm start of each configuration, or None for those that have none.
+        criterion: "leave-one-out", the density of each row's value as predicted without the
+            row; or "evidence", the likelihood that the fit maximised.
+
+    Raises:
+        InvalidInputError: If an argument is wrong.
+        FitError: If a correlation matrix cannot be factorised.
+    """
+    check_sequence("configs", configs)
+    for config in configs:
+        check_instance("configs", config, FitConfig)
+    check_choice("criterion", criterion, tuple(_SCORES))
+    init = [None] * len(configs) if init is None else init
+    if len(init) != len(configs):
+        raise InvalidInputError(
+            f"init must have one entry for each of the {len(configs)} configs, got {len(init)}"
+        )
+    models = [
+        fit(train, config, trend=trend, init=start)
+        for config, start in zip(configs, init, strict=True)
+    ]
+    scores = torch.stack([_SCORES[criterion](model) for model in models], dim=-1)
+    choice = scores.nan_to_num(nan=-torch.inf).argmax(dim=-1)
+    counts = torch.bincount(choice, minlength=len(configs)).tolist()
+    groups = []
+    for i, model in enumerate(models):
+        if counts[i]:
+            members = (choice == i).nonzero().squeeze(-1)
+            mine = model if counts[i] == len(choice) else model[members]
+            groups.append(Group(config=configs[i], members=members, surrogate=mine))
+    return Chosen(
+        choice=choice,
+        scores=scores,
+        hyperparameters=tuple(model.hyperparameters for model in models),
+        groups=tuple(groups),
+        trend=trend,
+    )
