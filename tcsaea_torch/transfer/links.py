@@ -20,7 +20,15 @@ from typing import Literal, Protocol
 import torch
 
 from tcsaea_torch.models.bundles import Indexed
+from tcsaea_torch.models.fitting import FitConfig
 from tcsaea_torch.types import Bool, Float, Tensor
+from tcsaea_torch.validation import (
+    check_choice,
+    check_instance,
+    check_int,
+    check_real,
+    check_sequence,
+)
 
 LinkName = Literal["difference", "ratio", "angle", "autoregressive"]
 LINK_NAMES: tuple[LinkName, ...] = ("difference", "ratio", "angle", "autoregressive")
@@ -111,9 +119,11 @@ class Difference:
     needs_bound = uses_fast = False
 
     def target(self, f: Tensor, s: Tensor, scales: Scales) -> Tensor:
+        """See `Link`."""
         return s - f
 
     def slow(self, t: Tensor, v: Tensor, f: Tensor, scales: Scales) -> tuple[Tensor, Tensor]:
+        """See `Link`."""
         return f + t, v
 
 
@@ -124,9 +134,11 @@ class Autoregressive:
     needs_bound, uses_fast = False, True
 
     def target(self, f: Tensor, s: Tensor, scales: Scales) -> Tensor:
+        """See `Link`."""
         return s
 
     def slow(self, t: Tensor, v: Tensor, f: Tensor, scales: Scales) -> tuple[Tensor, Tensor]:
+        """See `Link`."""
         return t, v
 
 
@@ -138,10 +150,12 @@ class LogRatio:
     needs_bound, uses_fast = True, False
 
     def target(self, f: Tensor, s: Tensor, scales: Scales) -> Tensor:
+        """See `Link`."""
         f, s = (scales.scale(y, j).clamp_min(0.0) + self.offset for j, y in enumerate((f, s)))
         return (s / f).log()
 
     def slow(self, t: Tensor, v: Tensor, f: Tensor, scales: Scales) -> tuple[Tensor, Tensor]:
+        """See `Link`."""
         f = scales.scale(f, 0)
         ratio = t.exp()
         # E (e^z - 1)^2 of z ~ N(0, v): around the median, which is what is predicted.
@@ -159,9 +173,11 @@ class Angle:
     needs_bound, uses_fast = True, False
 
     def target(self, f: Tensor, s: Tensor, scales: Scales) -> Tensor:
+        """See `Link`."""
         return torch.atan2(scales.scale(s, 1).clamp_min(0.0), scales.scale(f, 0).clamp_min(0.0))
 
     def slow(self, t: Tensor, v: Tensor, f: Tensor, scales: Scales) -> tuple[Tensor, Tensor]:
+        """See `Link`."""
         f = scales.scale(f, 0)
         steep = torch.tan(t.clamp(0.0, 0.5 * math.pi - 1e-6))
         slope = 1.0 + steep.square()
@@ -177,3 +193,76 @@ def _where_known(
     """Return scaled predictions in the objective's units; inf where they are ill-posed."""
     s, variance = scales.unscale_slow(s, variance)
     return torch.where(says, s, scales.low[..., 1, None]), variance.masked_fill(~says, torch.inf)
+
+
+def slow_by_choice(
+    ways: tuple[Link, ...], choice: Tensor, t: Tensor, v: Tensor, y_fast: Tensor, scales: Scales
+) -> tuple[Tensor, Tensor]:
+    """Return slow values and variances by each run's own link; 0 and inf where there is none."""
+    mean, variance = torch.zeros_like(t), torch.full_like(t, torch.inf)
+    for k, way in enumerate(ways):
+        is_chosen = (choice == k).unsqueeze(-1)
+        new_mean, new_variance = way.slow(t, v, y_fast, scales)
+        mean = torch.where(is_chosen, new_mean, mean)
+        variance = torch.where(is_chosen, new_variance, variance)
+    return mean, variance
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkConfig:
+    """Which links are tried, and when one is used.
+
+    Raises:
+        InvalidInputError: If a value is out of range.
+    """
+
+    links: tuple[LinkName, ...] = LINK_NAMES
+    """Those that are tried."""
+    ratio_offsets: tuple[float, ...] = (1e-3,)
+    """What is added to both objectives, in units of their means, before a ratio is taken; each
+    makes a link of its own."""
+    kriging: FitConfig = FitConfig(kernel="additive", nugget="fit")
+    """How their models are fitted."""
+    margin: float = 0.2
+    """By how much the mean of log |error| must be below that of the slow model."""
+    confidence: float = 2.0
+    """By how many standard errors it must lie below this margin."""
+    largest_square: float = 1.0
+    """Largest trimmed mean square of the errors, relative to that of the slow model."""
+    trimmed: float = 0.05
+    """Share of the largest errors that this leaves out."""
+    n_folds: int = 4
+    """Of the cross-validation that confirms a choice."""
+    min_rows: int = 10
+    """With fewer rows that have both values, none is used."""
+    belief: float = 4.0
+    """How far a link may be away from the slow model, in standard deviations; see `believe`."""
+
+    def __post_init__(self) -> None:
+        for name in check_sequence("links", self.links):
+            check_choice("links", name, LINK_NAMES)
+        for offset in check_sequence("ratio_offsets", self.ratio_offsets):
+            check_real("ratio_offsets", offset, minimum=0.0, exclusive=True)
+        check_instance("kriging", self.kriging, FitConfig)
+        check_real("margin", self.margin, minimum=0.0)
+        check_real("confidence", self.confidence, minimum=0.0)
+        check_real("largest_square", self.largest_square, minimum=0.0, exclusive=True)
+        check_real("trimmed", self.trimmed, minimum=0.0, maximum=0.5)
+        check_int("n_folds", self.n_folds, minimum=2)
+        check_int("min_rows", self.min_rows, minimum=2)
+        check_real("belief", self.belief, minimum=0.0, exclusive=True)
+
+    def ways(self) -> tuple[Link, ...]:
+        """Return the links that are tried."""
+        found: list[Link] = []
+        for name in self.links:
+            match name:
+                case "difference":
+                    found.append(Difference())
+                case "ratio":
+                    found.extend(LogRatio(offset) for offset in self.ratio_offsets)
+                case "angle":
+                    found.append(Angle())
+                case "autoregressive":
+                    found.append(Autoregressive())
+        return tuple(found)

@@ -2,100 +2,35 @@
 
 The paper's co-surrogate is a model of the difference of both objectives. Whether this, their
 ratio, their angle or a model over (x, f) tells more depends on the problem, so each link (see
-`links`) gets a model, and leave-one-out errors decide which of them is used, if any: where
-the slow objective does not follow from the fast one, its own model stays alone.
+`links`) gets a model, and errors decide which of them is used, if any: where the slow
+objective does not follow from the fast one, its own model stays alone.
+
+Leave-one-out errors are quick, but hyper-parameters have seen all rows: with few rows in many
+dimensions they promise far too much. So they choose a link, and errors of cross-validation,
+with hyper-parameters of each fold's own, must confirm it; these also tell how far variances
+are to be trusted.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from tcsaea_torch.models.fitting import FitConfig, fit
+from tcsaea_torch.models.leave_one_out import LeaveOneOut, leave_one_out
 from tcsaea_torch.models.surrogate import Hyperparameters, Surrogate, condition, scale
 from tcsaea_torch.models.training_set import TrainingSet
-from tcsaea_torch.rows import take_rows
 from tcsaea_torch.transfer.instance_selection import is_believed
-from tcsaea_torch.transfer.leave_one_out import LeaveOneOut, leave_one_out
-from tcsaea_torch.transfer.links import (
-    LINK_NAMES,
-    Angle,
-    Autoregressive,
-    Difference,
-    Link,
-    LinkName,
-    LogRatio,
-    Scales,
+from tcsaea_torch.transfer.link_choice import (
+    Rows,
+    constant_trend,
+    cross_validate,
+    error_correlation,
+    inflation,
+    judge,
+    nugget_variance,
 )
+from tcsaea_torch.transfer.links import Link, LinkConfig, Scales, slow_by_choice
 from tcsaea_torch.types import Bool, Float, Int, Tensor
-from tcsaea_torch.validation import (
-    check_choice,
-    check_instance,
-    check_int,
-    check_real,
-    check_sequence,
-)
-
-_LARGEST_CORRELATION = 0.95
-
-_CHI_SQUARE = {0.68: 0.98895, 0.95: 3.84146}
-"""Quantiles of the square of a standard normal variable."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LinkConfig:
-    """Which links are tried, and when one is used.
-
-    Raises:
-        InvalidInputError: If a value is out of range.
-    """
-
-    links: tuple[LinkName, ...] = LINK_NAMES
-    """Those that are tried."""
-    ratio_offsets: tuple[float, ...] = (1e-3,)
-    """What is added to both objectives, in units of their means, before a ratio is taken; each
-    makes a link of its own."""
-    kriging: FitConfig = FitConfig(kernel="additive", nugget="fit")
-    """How their models are fitted."""
-    margin: float = 0.2
-    """By how much the mean of log |error| must be below that of the slow model."""
-    confidence: float = 2.0
-    """By how many standard errors it must lie below this margin."""
-    largest_square: float = 1.0
-    """Largest trimmed mean square of the errors, relative to that of the slow model."""
-    trimmed: float = 0.05
-    """Share of the largest errors that this leaves out."""
-    min_rows: int = 10
-    """With fewer rows that have both values, none is used."""
-    belief: float = 4.0
-    """How many standard deviations of the difference a link may be away from the slow model."""
-
-    def __post_init__(self) -> None:
-        for name in check_sequence("links", self.links):
-            check_choice("links", name, LINK_NAMES)
-        for offset in check_sequence("ratio_offsets", self.ratio_offsets):
-            check_real("ratio_offsets", offset, minimum=0.0, exclusive=True)
-        check_instance("kriging", self.kriging, FitConfig)
-        check_real("margin", self.margin, minimum=0.0)
-        check_real("confidence", self.confidence, minimum=0.0)
-        check_real("largest_square", self.largest_square, minimum=0.0, exclusive=True)
-        check_real("trimmed", self.trimmed, minimum=0.0, maximum=0.5)
-        check_int("min_rows", self.min_rows, minimum=2)
-        check_real("belief", self.belief, minimum=0.0, exclusive=True)
-
-    def ways(self) -> tuple[Link, ...]:
-        """Return the links that are tried."""
-        found: list[Link] = []
-        for name in self.links:
-            match name:
-                case "difference":
-                    found.append(Difference())
-                case "ratio":
-                    found.extend(LogRatio(offset) for offset in self.ratio_offsets)
-                case "angle":
-                    found.append(Angle())
-                case "autoregressive":
-                    found.append(Autoregressive())
-        return tuple(found)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -103,6 +38,8 @@ class SlowFromFast:
     """Models of slow values at points with a fast one, of `b` runs, each by a link of its own."""
 
     ways: tuple[Link, ...]
+    config: FitConfig
+    """With which they were fitted."""
     choice: Int[Tensor, " b"]
     """Index of each run's link; -1: none is used."""
     score: Float[Tensor, "b l"]
@@ -116,6 +53,8 @@ class SlowFromFast:
     """By which variances are multiplied to cover the errors."""
     slow_factor: Float[Tensor, " b"]
     """The same for the slow model's own variances, which `believe` and `combine` compare."""
+    slow_square: Float[Tensor, " b"]
+    """Mean square of the slow model's errors."""
     floor: Float[Tensor, " b"]
     """Variance of rounding errors."""
     correlation: Float[Tensor, " b"]
@@ -137,15 +76,38 @@ class SlowFromFast:
         uses_fast = uses_fast[self.choice.clamp_min(0)]
         t, v = self.surrogate.predict(_inputs(X, y_fast, uses_fast, self.scales))
         v = v + nugget_variance(self.surrogate).unsqueeze(-1)
-        mean, variance = torch.zeros_like(t), torch.full_like(t, torch.inf)
-        for k, way in enumerate(self.ways):
-            is_chosen = (self.choice == k).unsqueeze(-1)
-            found = way.slow(t, v, y_fast, self.scales)
-            mean, variance = (
-                torch.where(is_chosen, new, old)
-                for new, old in zip(found, (mean, variance), strict=True)
-            )
+        mean, variance = slow_by_choice(self.ways, self.choice, t, v, y_fast, self.scales)
         return mean, variance * self.factor.unsqueeze(-1) + self.floor.unsqueeze(-1)
+
+    def refine(
+        self,
+        X: Float[Tensor, "b q d"],
+        y_fast: Float[Tensor, "b q"],
+        mean_s: Float[Tensor, "b q"],
+        variance_s: Float[Tensor, "b q"],
+        *,
+        belief: float,
+    ) -> tuple[Float[Tensor, "b q"], Float[Tensor, "b q"]]:
+        """Return the slow model's predictions, with what the link knows better.
+
+        Those of runs without a link stay as they are. In the others, variances grow by
+        `slow_factor` first, also where the link says nothing or is not believed.
+
+        Args:
+            X: Points in the unit cube.
+            y_fast: Their fast values.
+            mean_s: The slow model's means.
+            variance_s: Its variances.
+            belief: See `believe`.
+        """
+        variance = variance_s * self.slow_factor.unsqueeze(-1)
+        mean_l, variance_l = self.predict(X, y_fast)
+        variance_l = believe(
+            mean_s, variance, mean_l, variance_l, belief=belief, slow_square=self.slow_square
+        )
+        has_link = (self.choice >= 0).unsqueeze(-1)
+        found = combine(mean_s, variance, mean_l, variance_l, self.correlation)
+        return torch.where(has_link, found[0], mean_s), torch.where(has_link, found[1], variance_s)
 
 
 def fit_links(
@@ -158,7 +120,6 @@ def fit_links(
     *,
     lower_bound: Float[Tensor, "*#b 2"] | None = None,
     init: Hyperparameters | None = None,
-    refit: bool = True,
 ) -> SlowFromFast:
     """Fit a model to each link, and choose one for each run, or none.
 
@@ -167,55 +128,101 @@ def fit_links(
         y_fast: Fast values; anything where there is none.
         y_slow: Slow values, likewise.
         both: Rows that have both.
-        slow_loo: What the slow objective's own model predicts of each row without it.
+        slow_loo: Errors of the slow objective's own model at these rows; those of rows with
+            both values count.
         config: Which links are tried, and when one is used.
         lower_bound: Below which no (fast, slow) value lies; None: 0, if no value is negative.
-        init: Hyper-parameters of an earlier call.
-        refit: Whether to fit; False conditions on the data with the `init` that is given.
+        init: Hyper-parameters of an earlier call: a warm start.
     """
-    data = _Rows.of(X, y_fast, y_slow, both, slow_loo)
+    data = Rows.of(X, y_fast, y_slow, both, slow_loo.error)
     ways, (b, n) = config.ways(), data.fast.shape
     scales = Scales.of(torch.stack([data.fast, data.slow], dim=-1), data.live, lower_bound)
     can_be = torch.stack([_can_be(way, data, scales) for way in ways])  # l x b
     uses_fast = torch.tensor([way.uses_fast for way in ways], device=X.device)
     targets = torch.stack([way.target(data.fast, data.slow, scales) for way in ways])
+    targets = torch.where(data.live & can_be.unsqueeze(-1), targets, 0.0)
     inputs = [_inputs(data.X, data.fast, u, scales) for u in uses_fast]
     live = data.live.expand(len(ways), b, n)
     train = TrainingSet.from_mask(
         torch.stack(inputs).flatten(0, 1),
-        torch.where(live & can_be.unsqueeze(-1), targets, 0.0).flatten(0, 1),
+        targets.flatten(0, 1),
         live.flatten(0, 1),
     )
-    surrogates = _models(train, config.kriging, init, refit=refit)
+    surrogates = fit(train, config.kriging, trend=constant_trend(train), init=init)
     loo = leave_one_out(surrogates)
     errors, variances = [], []
     for k, way in enumerate(ways):
         part = loo[k * b : (k + 1) * b]
-        mean, variance = way.slow(part.mean, part.variance, data.fast, scales)
+        mean, variance = way.slow(targets[k] - part.error, part.variance, data.fast, scales)
         errors.append(data.slow - mean)
         variances.append(variance)
     errors, variances = torch.stack(errors), torch.stack(variances)
-    score, is_used = _judge(errors, variances < torch.inf, data, config)
+    score, is_used = judge(errors, variances < torch.inf, data.error, data, config)
     score = score.masked_fill(~can_be, torch.inf)
     best = score.masked_fill(~is_used, torch.inf).min(dim=0)
     choice = torch.where(best.values < torch.inf, best.indices, -1)
     index, runs = choice.clamp_min(0), torch.arange(b, device=X.device)
+    chosen = torch.stack(inputs)[index, runs], targets[index, runs]
+    e, v = cross_validate(chosen, ways, index, data, scales, config)
+    _, is_confirmed = judge(e[:1], v[:1] < torch.inf, e[1], data, config)
+    choice = torch.where(is_confirmed[0], choice, -1)
     largest = torch.where(data.live, data.slow.abs(), 0.0).amax(dim=-1)
     floor = (8.0 * torch.finfo(X.dtype).eps * largest).square()
-    e, v = errors[index, runs], variances[index, runs] + floor.unsqueeze(-1)
-    says = data.live & (v < torch.inf)
+    v, says = v + floor.unsqueeze(-1), data.live & (v < torch.inf)
+    scaled = e / v.sqrt()
+    factor = inflation(e.square() / v, says)
+    square = torch.where(data.live, e[1], 0.0).square().sum(dim=-1)
     return SlowFromFast(
         ways=ways,
+        config=config.kriging,
         choice=choice,
         score=score.mT,
         hyperparameters=surrogates.hyperparameters,
         surrogate=surrogates[index * b + runs],
         scales=scales,
-        factor=_inflation(e.square() / v, says),
-        slow_factor=_inflation(data.slow_error.square(), data.live),
+        factor=factor[0],
+        slow_factor=factor[1],
+        slow_square=square / data.live.sum(dim=-1).clamp_min(1),
         floor=floor,
-        correlation=_correlation(e / v.sqrt(), data.slow_error, says),
+        correlation=error_correlation(scaled[0], scaled[1], says[0]),
     )
+
+
+def condition_links(
+    links: SlowFromFast,
+    X: Float[Tensor, "b n d"],
+    y_fast: Float[Tensor, "b n"],
+    y_slow: Float[Tensor, "b n"],
+    both: Bool[Tensor, "b n"],
+) -> SlowFromFast:
+    """Give the chosen links' models other rows; choice, scales and hyper-parameters stay.
+
+    So a fit may use some of the rows, or be some time ago. A link that needs values above a
+    bound is given up where one lies below.
+
+    Args:
+        links: Of an earlier fit.
+        X: Points in the unit cube, without duplicates.
+        y_fast: Fast values; anything where there is none.
+        y_slow: Slow values, likewise.
+        both: Rows that have both.
+    """
+    data, scales = Rows.of(X, y_fast, y_slow, both, torch.zeros_like(y_fast)), links.scales
+    index, runs = links.choice.clamp_min(0), torch.arange(len(X), device=X.device)
+    can_be = torch.stack([_can_be(way, data, scales) for way in links.ways])[index, runs]
+    targets = [way.target(data.fast, data.slow, scales) for way in links.ways]
+    uses_fast = torch.tensor([way.uses_fast for way in links.ways], device=X.device)[index]
+    train = TrainingSet.from_mask(
+        _inputs(data.X, data.fast, uses_fast, scales),
+        torch.where(can_be.unsqueeze(-1), torch.stack(targets)[index, runs], 0.0),
+        data.live,
+    )
+    scaled, scaling = scale(
+        train, trend=constant_trend(train), input_scaling=links.config.input_scaling
+    )
+    nugget = links.config.nugget_for(X.dtype)
+    surrogate = condition(scaled, scaling, links.surrogate.hyperparameters, nugget=nugget)
+    return replace(links, surrogate=surrogate, choice=torch.where(can_be, links.choice, -1))
 
 
 def combine(
@@ -228,8 +235,8 @@ def combine(
     """Return the mean of two predictions that has the least variance, and this variance.
 
     Both models learn from the same slow values, so their errors depend on one another: taken
-    as independent, they would promise too much. The correlation of the leave-one-out errors
-    tells how far.
+    as independent, they would promise too much. The correlation of the errors that
+    cross-validation found tells how far.
 
     Args:
         mean_s: The slow model's means.
@@ -258,12 +265,16 @@ def believe(
     variance_s: Float[Tensor, "*batch q"],
     mean_l: Float[Tensor, "*batch q"],
     variance_l: Float[Tensor, "*batch q"],
+    *,
     belief: float,
+    slow_square: Float[Tensor, "*batch"],
 ) -> Float[Tensor, "*batch q"]:
     """Return the link's variances, inf where the slow model contradicts it.
 
     The paper's rule (Algorithm 1, line 17): a synthetic value counts where it lies within the
-    slow model's confidence interval. Here the interval is that of the difference.
+    slow model's confidence interval. Here the interval is that of the difference. It also
+    holds the slow model's known errors: where few rows are known, its own variances say far
+    too little, and would refuse a link that is right.
 
     Args:
         mean_s: The slow model's means.
@@ -271,63 +282,10 @@ def believe(
         mean_l: The link's means.
         variance_l: Its variances.
         belief: Half the width of the interval, in standard deviations.
+        slow_square: `SlowFromFast.slow_square`.
     """
-    width = belief * (variance_s + variance_l).sqrt()
+    width = belief * (variance_s + variance_l + slow_square.unsqueeze(-1)).sqrt()
     return variance_l.masked_fill(~is_believed(mean_l, mean_s, width), torch.inf)
-
-
-def nugget_variance(surrogate: Surrogate) -> Float[Tensor, "*batch"]:
-    """Return the part of a value's variance that its own nugget holds; 0 for a fixed one."""
-    nugget, variance = surrogate.hyperparameters.nugget, surrogate.hyperparameters.variance
-    assert variance is not None
-    return torch.zeros_like(variance) if nugget is None else nugget * variance
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Rows:
-    """The rows with both values, moved to the front."""
-
-    X: Float[Tensor, "b n d"]
-    fast: Float[Tensor, "b n"]
-    slow: Float[Tensor, "b n"]
-    live: Bool[Tensor, "b n"]
-    error: Float[Tensor, "b n"]
-    """Of the slow model, leave-one-out."""
-    slow_error: Float[Tensor, "b n"]
-    """The same in its standard deviations."""
-
-    @classmethod
-    def of(
-        cls, X: Tensor, y_fast: Tensor, y_slow: Tensor, both: Tensor, loo: LeaveOneOut
-    ) -> "_Rows":
-        n = max(1, int(both.sum(dim=-1).max()))
-        order = (~both).to(torch.int8).argsort(dim=-1, stable=True)[..., :n]
-        live = both.gather(-1, order)
-        columns = (y_fast, y_slow, loo.mean, loo.variance)
-        fast, slow, mean, v = (
-            torch.where(live, column.gather(-1, order), 0.0) for column in columns
-        )
-        error = slow - mean
-        return cls(
-            X=take_rows(X, order),
-            fast=fast,
-            slow=slow,
-            live=live,
-            error=error,
-            slow_error=error / torch.where(v > 0, v, 1.0).sqrt(),
-        )
-
-    @property
-    def better(self) -> Bool[Tensor, "b n"]:
-        """The half with the smaller sums of the ranks in both objectives."""
-        ranks = [
-            y.masked_fill(~self.live, torch.inf).argsort(dim=-1, stable=True).argsort(dim=-1)
-            for y in (self.fast, self.slow)
-        ]
-        total = (ranks[0] + ranks[1]).masked_fill(~self.live, 2 * self.live.shape[-1])
-        place = total.argsort(dim=-1, stable=True).argsort(dim=-1)
-        half = (self.live.sum(dim=-1, keepdim=True) + 1) // 2
-        return self.live & (place < half)
 
 
 def _inputs(X: Tensor, y_fast: Tensor, uses_fast: Tensor, scales: Scales) -> Tensor:
@@ -336,73 +294,9 @@ def _inputs(X: Tensor, y_fast: Tensor, uses_fast: Tensor, scales: Scales) -> Ten
     return torch.cat([X, last.unsqueeze(-1)], dim=-1)
 
 
-def _can_be(way: Link, data: _Rows, scales: Scales) -> Bool[Tensor, " b"]:
+def _can_be(way: Link, data: Rows, scales: Scales) -> Bool[Tensor, " b"]:
     if not way.needs_bound:
         return torch.ones_like(data.live[:, 0])
     low = scales.low.unsqueeze(-1)
     is_below = (data.fast < low[:, 0]) | (data.slow < low[:, 1])
     return ~(is_below & data.live).any(dim=-1)
-
-
-def _models(
-    train: TrainingSet, config: FitConfig, init: Hyperparameters | None, *, refit: bool
-) -> Surrogate:
-    trend = torch.zeros(len(train.X), dtype=torch.bool, device=train.X.device)
-    if refit or init is None:
-        return fit(train, config, trend=trend, init=init)
-    data, scaling = scale(train, trend=trend, input_scaling=config.input_scaling)
-    return condition(data, scaling, init, nugget=config.nugget_for(train.X.dtype))
-
-
-def _judge(
-    errors: Float[Tensor, "l b n"], says: Bool[Tensor, "l b n"], data: _Rows, config: LinkConfig
-) -> tuple[Float[Tensor, "l b"], Bool[Tensor, "l b"]]:
-    """Return each link's score, and whether it is clearly better than the slow model."""
-    # Where a link says nothing, the slow model is used.
-    errors = torch.where(says, errors, data.error)
-    span = torch.where(data.live, data.slow, -torch.inf).amax(dim=-1, keepdim=True)
-    span = span - torch.where(data.live, data.slow, torch.inf).amin(dim=-1, keepdim=True)
-    # An error of rounding is as good as one of a tenth of it.
-    small = torch.where(span > 0, span, 1.0).nan_to_num(posinf=1.0, neginf=1.0)
-    small = small * 64.0 * torch.finfo(errors.dtype).eps
-    gain = (torch.maximum(errors.abs(), small) / torch.maximum(data.error.abs(), small)).log()
-    better, n = data.better, data.better.sum(dim=-1)
-    gain = torch.where(better, gain, 0.0)
-    score = gain.sum(dim=-1) / n.clamp_min(1)
-    spread = torch.where(better, gain - score.unsqueeze(-1), 0.0).square().sum(dim=-1)
-    standard_error = (spread / ((n - 1).clamp_min(1) * n.clamp_min(1))).sqrt()
-    is_used = score + config.confidence * standard_error < -config.margin
-    own = _trimmed_square(data.error, data.live, config.trimmed)
-    is_used &= _trimmed_square(errors, data.live, config.trimmed) < config.largest_square * own
-    return score, is_used & (data.live.sum(dim=-1) >= config.min_rows)
-
-
-def _trimmed_square(
-    errors: Float[Tensor, "*batch n"], live: Bool[Tensor, "*#batch n"], trimmed: float
-) -> Float[Tensor, "*batch"]:
-    squares = errors.square().masked_fill(~live, torch.inf).sort(dim=-1).values
-    kept = (live.sum(dim=-1) * (1.0 - trimmed)).ceil().clamp_min(1.0)
-    index = torch.arange(squares.shape[-1], device=squares.device)
-    return torch.where(index < kept.unsqueeze(-1), squares, 0.0).sum(dim=-1) / kept
-
-
-def _inflation(
-    squares: Float[Tensor, "b n"], says: Bool[Tensor, "b n"]
-) -> Float[Tensor, " b"]:
-    """Return the factor with which intervals of 68 % and 95 % cover that many rows; >= 1."""
-    ordered = squares.masked_fill(~says, torch.inf).sort(dim=-1).values
-    n = says.sum(dim=-1, keepdim=True)
-    factor = torch.ones_like(squares[:, :1])
-    for share, quantile in _CHI_SQUARE.items():
-        place = (share * n).ceil().long().clamp_min(1) - 1
-        factor = torch.maximum(factor, ordered.gather(-1, place) / quantile)
-    return torch.where(n > 0, factor, 1.0).squeeze(-1)
-
-
-def _correlation(a: Tensor, b: Tensor, says: Tensor) -> Float[Tensor, " b"]:
-    """Return how far errors in standard deviations go together, from 0 to less than 1."""
-    a, b = (torch.where(says, e, 0.0) for e in (a, b))
-    product = (a * b).sum(dim=-1)
-    size = (a.square().sum(dim=-1) * b.square().sum(dim=-1)).sqrt()
-    found = torch.where(size > 0, product / torch.where(size > 0, size, 1.0), 0.0)
-    return found.clamp(0.0, _LARGEST_CORRELATION)
