@@ -8,8 +8,8 @@ from tcsaea_torch.models.surrogate import Hyperparameters
 from tcsaea_torch.models.training_set import TrainingSet, merge_duplicates
 from tcsaea_torch.rng import uniforms
 from tcsaea_torch.strategies.base import FAST, SLOW
-from tcsaea_torch.transfer.slow_from_fast import LinkConfig, fit_links, believe
-from tcsaea_torch.transfer.leave_one_out import leave_one_out
+from tcsaea_torch.transfer import LinkConfig, fit_links, believe, condition_links
+from tcsaea_torch.models.leave_one_out import leave_one_out
 from tcsaea_torch.strategies.ehvi_models import Known, Models, Sizes, choose_rows, distance_from_front
 
 LOG = []
@@ -22,6 +22,7 @@ def configs(cfg, warm):
         kw = {"kernel": k, "options": BFGSOptions(max_evaluations=cfg.warm_evaluations if warm else cfg.max_evaluations)}
         if cfg.nugget is not None:
             kw["nugget"] = cfg.nugget
+            if cfg.nugget == "fit": kw["nugget_range"] = (cfg.nugget_min, 1.0)
         if k == "power-exponential":
             kw["theta_range"] = (1e-6, 1e3)
         out.append(FitConfig(**kw))
@@ -31,8 +32,12 @@ def _fit(cfg, state, name, train_fit, train, refit):
     t0 = time.time()
     no = torch.zeros(train.X.shape[0], dtype=torch.bool)
     old = CACHE.get(name)
+    if refit is None:
+        n_fit = int(train_fit.n_live.max())
+        refit = old is None or n_fit >= 1.4 * CACHE[name + "/n"]
     if old is None or refit:
-        c = fit_best(train_fit, configs(cfg, old is not None), trend=no, init=None if old is None else old.hyperparameters)
+        CACHE[name + "/n"] = int(train_fit.n_live.max())
+        c = fit_best(train_fit, configs(cfg, old is not None), trend=no, init=None if old is None else old.hyperparameters, criterion=cfg.criterion)
         CACHE[name] = c
         LOG.append((name, c.scores[0].tolist()))
     c = CACHE[name]
@@ -42,6 +47,12 @@ def _fit(cfg, state, name, train_fit, train, refit):
     TIMES[name] = TIMES.get(name, 0) + time.time() - t0
     return m
 
+
+def space_first(known, live, n, u):
+    ok = live & known.is_space
+    k = u.masked_fill(~ok, torch.inf).argsort(dim=1)
+    m = min(n, int(ok.sum()))
+    return k[:, :m]
 
 def learn(cfg, state, run, known: Known):
     step = int(state["step"])
@@ -60,23 +71,23 @@ def learn(cfg, state, run, known: Known):
         t0 = time.time()
         old = CACHE.get("link")
         n_both = int(known.both.sum())
-        if old is None or n_both >= 1.25 * old[1]:
+        if old is None or n_both >= cfg.link_growth * old[1]:
             sur = slow.groups[0].surrogate
             loo = leave_one_out(sur)
             full = known.Y[..., SLOW].clone()
-            # rows order: compact keeps order of slow rows
             idx = known.slow[0].nonzero().squeeze(-1)
-            mean_all = torch.zeros_like(full); mean_all[0, idx] = loo.mean[0]
+            err = torch.zeros_like(full); err[0, idx] = loo.error[0]
             var_all = torch.zeros_like(full); var_all[0, idx] = loo.variance[0]
-            loo = replace(loo, mean=mean_all, variance=var_all)
+            loo = replace(loo, error=err, variance=var_all)
             link = fit_links(known.X, known.Y[..., FAST], known.Y[..., SLOW], known.both, loo, LinkConfig())
             CACHE["link"] = (link, n_both)
             LOG.append(("link", int(link.choice[0]), [round(v, 2) for v in link.score[0].tolist()]))
         link = CACHE["link"][0]
+        link = condition_links(link, known.X, known.Y[..., FAST], known.Y[..., SLOW], known.both)
         TIMES["link"] = TIMES.get("link", 0) + time.time() - t0
     if link is not None and bool((link.choice >= 0).any()):
         m_l, v_l = link.predict(known.X, known.Y[..., FAST])
-        v_l = believe(slow_mean, slow_var, m_l, v_l, belief=4.0, **({"slow_square": link.slow_square} if hasattr(link, "slow_square") else {}))
+        v_l = believe(slow_mean, slow_var, m_l, v_l, belief=4.0, slow_square=link.slow_square)
         noise = torch.where(known.slow, 0.0, torch.where(known.fast, v_l * cfg.link_noise, torch.inf))
         y = torch.where(known.slow, known.Y[..., SLOW], torch.where(noise < torch.inf, m_l, 0.0))
         Y_hat = torch.stack([known.Y[..., FAST], y], dim=-1)
@@ -86,18 +97,18 @@ def learn(cfg, state, run, known: Known):
         live = noise < torch.inf
         near = torch.where(known.slow, -torch.inf, distance)
         rows = choose_rows(live, known.is_space | known.slow, distance, sizes.condition, u("s2"))
-        fit_rows = choose_rows(live, known.is_space | known.slow, distance, sizes.fit, u("s2"))
+        fit_rows = space_first(known, live, sizes.fit, u("s2"))
         train = merge_duplicates(train_all.take(rows)).compact()
         train_fit = merge_duplicates(train_all.take(fit_rows)).compact()
-        slow = _fit(cfg, state, "slow+", train_fit, train, refit)
+        slow = _fit(cfg, state, "slow+", train_fit, train, None)
         slow_mean, slow_var = slow.predict(known.X)
     Y_hat = torch.stack([known.Y[..., FAST], torch.where(known.slow, known.Y[..., SLOW], slow_mean)], dim=-1)
     front = cfg._front(known, known.Y[:, :1], known.both[:, :1] & False)
     distance = distance_from_front(front.scale(Y_hat), front.Y, front.alive)
     D_f = known.training_set(FAST)
     rows = choose_rows(known.fast, known.is_space, distance, sizes.condition, u("f"))
-    fit_rows = choose_rows(known.fast, known.is_space, distance, sizes.fit, u("f"))
+    fit_rows = space_first(known, known.fast, sizes.fit, u("f"))
     train = merge_duplicates(D_f.take(rows)).compact()
     train_fit = merge_duplicates(D_f.take(fit_rows)).compact()
-    fast = _fit(cfg, state, "fast", train_fit, train, refit)
+    fast = _fit(cfg, state, "fast", train_fit, train, None)
     return Models(fast=fast, slow=slow), state, slow_mean

@@ -24,7 +24,7 @@ class Sizes:
     @classmethod
     def of(cls, d: int) -> "Sizes":
         """Return the sizes for d dimensions."""
-        return cls(fit=300, condition=700) if d <= 13 else cls(fit=220, condition=350)
+        return cls(fit=400, condition=700) if d <= 13 else cls(fit=300, condition=400)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -50,10 +50,13 @@ class TCEHVI:
     refit_every: int = 3
     smallest_extent: float = 0.01
     link: bool = True
+    nugget_min: float = 1e-6
+    link_growth: float = 1.6
+    criterion: str = "leave-one-out"
     link_noise: float = 1.0
     max_evaluations: int = 60
     warm_evaluations: int = 20
-    nugget: float | str | None = None
+    nugget: float | str | None = 1e-8
     name: str = "tc-ehvi"
 
     def init(self, run: RunView) -> State:
