@@ -313,12 +313,12 @@ for callee_name, name in (("fit_kriging", "init"), ("KrigingGP", "hyperparameter
          "'matern'; did you mean 'matern-5/2'?"),
     ], named=f"{name}.kernel")  # fmt: skip
     bad(callee_name, name, [
-        ("no-amplitudes", replace(THETA, kernel="additive"), "given with kernel 'additive'", "None"),
+        ("no-amplitudes", replace(THETA, kernel="additive"), "given with kernel", "None"),
         ("short", replace(THETA, kernel="additive", amplitudes=torch.ones(2).double()),
          "shape (3,)", "shape (2,)"),
         ("of-another", replace(THETA, amplitudes=torch.ones(3).double()), "None with kernel",
          "shape (3,)"),
-        ("negative-amplitudes", replace(THETA, kernel="additive", amplitudes=-torch.ones(3).double()),
+        ("minus-one", replace(THETA, kernel="additive", amplitudes=-torch.ones(3).double()),
          "> 0 and finite", "-1.0"),
     ], named=f"{name}.amplitudes")  # fmt: skip
     bad(callee_name, name, [

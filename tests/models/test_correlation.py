@@ -1,4 +1,5 @@
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -35,7 +36,7 @@ def dense(kind, X, live, theta, p):
     both = (live.unsqueeze(-1) & live.unsqueeze(-2)).double()
     off_diagonal = 1.0 - torch.eye(X.shape[-2]).double()
     parameters = {"amplitudes": p} if kind is Additive else {"p": p}
-    kernel = NAMES.get(kind, "power-exponential")
+    kernel: Any = NAMES.get(kind, "power-exponential")
     return correlations(X, X, theta, kernel=kernel, **parameters) * both * off_diagonal
 
 
@@ -69,6 +70,7 @@ def test_gradient_is_autograds(kind, table):
     torch.testing.assert_close(found[0], wanted[0].grad, rtol=1e-12, atol=1e-12)
     assert (found[1] is None) == (p is None)
     if p is not None:
+        assert wanted[1].grad is not None
         # By the logarithms of amplitudes.
         expected = wanted[1].grad * (p if kind is Additive else 1.0)
         torch.testing.assert_close(found[1], expected, rtol=1e-12, atol=1e-12)
