@@ -356,7 +356,8 @@ bad("fit_best", "configs", [
     ("number", 1.0, many), ("none", None, many), ("empty", (), "at least"),
     ("texts", ("ard",), "a FitConfig", "'ard'"),
 ])  # fmt: skip
-bad("fit_best", "criterion", choices(("evidence", "leave-one-out"), "evidense", "evidence"))
+CRITERIA = ("cross-validation", "evidence", "leave-one-out")
+bad("fit_best", "criterion", choices(CRITERIA, "evidense", "evidence"))
 bad("fit_best", "init", [("too-many", [None, None], "one entry for each of the 1", "2")])
 bad("FitConfig", "options", objects("a BFGSOptions"))
 bad("BFGSOptions", "max_evaluations", integers(1))

@@ -8,6 +8,7 @@ import torch
 
 from tcsaea_torch.models import FitConfig, TrainingSet, fit_best
 from tcsaea_torch.models.bundles import map_tensors
+from tcsaea_torch.models.choice import held_out_density
 from tcsaea_torch.models.fitting import fit
 from tcsaea_torch.models.leave_one_out import log_evidence, log_predictive_density
 from tests.models.models import draw, same
@@ -38,14 +39,15 @@ def chosen():
     return fit_best(training(), CONFIGS, trend=constant())
 
 
-@pytest.mark.parametrize("criterion", CRITERIA)
+@pytest.mark.parametrize("criterion", [*CRITERIA, "cross-validation"])
 def test_each_model_takes_the_kind_that_its_data_speak_for(criterion):
     found = fit_best(training(), CONFIGS, trend=constant(), criterion=criterion)
     assert found.choice.tolist() == [0, 1, 1, 0]
     assert [group.members.tolist() for group in found.groups] == [[0, 3], [1, 2]]
     for i, config in enumerate(CONFIGS):
         model = fit(training(), config, trend=constant())
-        assert torch.equal(found.scores[:, i], CRITERIA[criterion](model))
+        if criterion in CRITERIA:
+            assert torch.equal(found.scores[:, i], CRITERIA[criterion](model))
         assert torch.equal(found.hyperparameters[i].theta, model.hyperparameters.theta)
 
 
@@ -128,3 +130,29 @@ def test_warm_starts_are_those_of_each_kind(chosen):
     same(again.mean(Z), chosen.mean(Z), 1e-2)
     partly = fit_best(training(), CONFIGS, trend=constant(), init=[None, chosen.hyperparameters[1]])
     assert torch.equal(partly.hyperparameters[0].theta, chosen.hyperparameters[0].theta)
+
+
+def test_cross_validation_is_a_loop_over_fifths():
+    train = map_tensors(training(n=23), lambda t: t[1:3])
+    gone = torch.zeros(2, 23, dtype=torch.bool)
+    gone[1, 3:9] = True
+    train = replace(train, noise_var=train.noise_var.masked_fill(gone, math.inf) + 1e-3)
+    unit, trend = draw(2) + 0.5, torch.zeros(2, dtype=torch.bool)
+    for config in (replace(CONFIGS[0], nugget=1e-3), CONFIGS[1]):
+        found = held_out_density(train, config, trend, unit=unit)
+        for i in range(2):
+            total, rows = 0.0, train.live[i].nonzero().squeeze(-1)
+            for fold in range(5):
+                out = rows[fold::5]
+                one = map_tensors(train, lambda t, i=i: t[i : i + 1])
+                noise = one.noise_var.clone()
+                noise[0, out] = math.inf
+                model = fit(replace(one, noise_var=noise), config, trend=trend[:1])
+                mean, variance = model.predict(one.X[:, out])
+                hyper = model.hyperparameters
+                assert hyper.variance is not None
+                nugget = 1e-3 if hyper.nugget is None else hyper.nugget
+                variance = variance + one.noise_var[0, out] + nugget * hyper.variance
+                normal = torch.distributions.Normal(mean / unit[i], variance.sqrt() / unit[i])
+                total += normal.log_prob(one.y[:, out] / unit[i]).sum().item()
+            assert found[i].item() == pytest.approx(total / len(rows), abs=1e-3)
