@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tcsaea_torch.models import FitConfig, TrainingSet, fit_best
+from tcsaea_torch.models import BFGSOptions, FitConfig, TrainingSet, fit_best
 from tcsaea_torch.models.bundles import map_tensors
 from tcsaea_torch.models.choice import held_out_density
 from tcsaea_torch.models.fitting import fit
@@ -139,6 +139,7 @@ def test_cross_validation_is_a_loop_over_fifths():
     train = replace(train, noise_var=train.noise_var.masked_fill(gone, math.inf) + 1e-3)
     unit, trend = draw(2) + 0.5, torch.zeros(2, dtype=torch.bool)
     for config in (replace(CONFIGS[0], nugget=1e-3), CONFIGS[1]):
+        config = replace(config, options=BFGSOptions(max_evaluations=12))
         found = held_out_density(train, config, trend, unit=unit)
         for i in range(2):
             total, rows = 0.0, train.live[i].nonzero().squeeze(-1)
