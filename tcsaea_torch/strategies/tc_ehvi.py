@@ -47,7 +47,7 @@ class TCEHVI:
     snap_faces: bool = True
     n_rounds: int = 3
     kernels: str = "both"
-    refit_every: int = 3
+    refit_every: int = 6
     smallest_extent: float = 0.01
     link: bool = True
     nugget_min: float = 1e-6
