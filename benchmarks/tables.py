@@ -316,7 +316,8 @@ def _all(rows: list[Row], name: str) -> str:
 
 
 def _definition_of(row: Row) -> Definition:
-    names = ("problem", "strategy", "settings", "tau", "box", "corr", "n_init", "time_limit")
+    names = ("problem", "strategy", "settings", "tau", "box", "corr", "n_init", "time_limit",
+             "slow")  # fmt: skip
     return Definition(**{name: row[name] for name in names}, n_slow=row["budget"])
 
 
