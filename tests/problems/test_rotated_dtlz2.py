@@ -21,7 +21,7 @@ def by_hand(problem, x):
 
 
 def test_values_are_those_of_the_formulas():
-    problem = problems.get("dtlz2-rotated", seed=4)
+    problem = problems.RotatedDTLZ2(seed=4)
     X = torch.rand(30, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     expected = torch.tensor([by_hand(problem, x) for x in X], dtype=torch.float64)
     torch.testing.assert_close(problem.evaluate(X), expected)
@@ -31,7 +31,7 @@ def test_values_are_those_of_the_formulas():
 
 def test_the_rotation_keeps_lengths_and_the_pareto_set_lies_inside():
     for seed in range(30):
-        problem = problems.get("dtlz2-rotated", seed=seed)
+        problem = problems.RotatedDTLZ2(seed=seed)
         R = problem.rotation
         torch.testing.assert_close(R @ R.T, torch.eye(8).double(), rtol=0, atol=1e-12)
         ends = problem.centre + 0.5 * torch.stack([R[0], -R[0]])
@@ -39,7 +39,7 @@ def test_the_rotation_keeps_lengths_and_the_pareto_set_lies_inside():
 
 
 def test_the_seed_decides():
-    a, b, c = (problems.get("dtlz2-rotated", seed=seed) for seed in (0, 0, 1))
+    a, b, c = (problems.RotatedDTLZ2(seed=seed) for seed in (0, 0, 1))
     assert torch.equal(a.rotation, b.rotation)
     assert not torch.equal(a.rotation, c.rotation)
     assert not torch.equal(a.centre, c.centre)
