@@ -17,7 +17,7 @@ import os
 import sys
 from pathlib import Path
 
-from benchmarks import figures, micro, runner, suites, tables, verify
+from benchmarks import comparisons, figures, micro, runner, suites, tables, verify
 from benchmarks.micro import profile, scaling
 from benchmarks.micro.peers import MissingPeerError
 from benchmarks.store import Store
@@ -164,8 +164,8 @@ def _status(store: Store, chosen: list[suites.Suite], options: argparse.Namespac
 
 def _tables(store: Store, chosen: list[suites.Suite], options: argparse.Namespace) -> int:
     for suite in chosen:
-        for metric in options.metric or tables.METRICS:
-            table = tables.make(store, suite, metric)
+        shown = [tables.make(store, suite, m) for m in options.metric or tables.METRICS]
+        for table in [*shown, *comparisons.make(store, suite)]:
             print(table.markdown, end="\n\n")
             print(f"written: {', '.join(map(str, table.write(options.results / 'tables')))}\n")
     return 0

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.suites import Definition
+from tcsaea_torch.problems import Swapped
 
 ROOT = Path(__file__).parent.parent
 _PACKAGES = ("tcsaea_torch", "benchmarks")
@@ -27,7 +28,10 @@ def fingerprint(definition: Definition) -> str:
     layout do not count, nor what can only refuse a configuration. For a peer it is its module
     and the versions of its packages in place of the strategy and `run_batch`.
     """
-    problem = type(definition.problem_for(0)).__module__
+    problem = definition.problem_for(0)
+    if isinstance(problem, Swapped):  # which is part of every problem's base
+        problem = problem.original
+    problem = type(problem).__module__
     torch_version, peer = torch.__version__.split("+")[0], definition.peer
     if peer is not None:
         roots = (peer.search.__module__, "benchmarks.peers.base", problem, "tcsaea_torch.metrics")

@@ -171,6 +171,7 @@ def make(task: Task) -> Made:
                 "n_fast": n_fast,
                 "igd": metrics.igd(Y, front),
                 "hv": metrics.normalized_hypervolume(Y, front),
+                "volume": metrics.hypervolume(Y, problem.ref_point * problem.signs),
             }
         )
     trace_rows = [

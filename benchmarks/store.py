@@ -17,20 +17,25 @@ Row = dict[str, Any]
 _IDENTITY = {
     "problem": "TEXT", "box": "TEXT", "corr": "REAL", "tau": "REAL", "strategy": "TEXT",
     "settings": "TEXT", "budget": "INTEGER", "n_init": "INTEGER",
-    "time_limit": "REAL", "device": "TEXT", "code": "TEXT", "seed": "INTEGER",
+    "time_limit": "REAL", "slow": "INTEGER", "device": "TEXT", "code": "TEXT", "seed": "INTEGER",
 }  # fmt: skip
 _REST = {
-    "n_slow": "INTEGER", "n_fast": "INTEGER", "igd": "REAL", "hv": "REAL", "seconds": "REAL",
-    "n_together": "INTEGER", "suite": "TEXT", "made": "TEXT", "commit": "TEXT",
+    "n_slow": "INTEGER", "n_fast": "INTEGER", "igd": "REAL", "hv": "REAL", "volume": "REAL",
+    "seconds": "REAL", "n_together": "INTEGER", "suite": "TEXT", "made": "TEXT", "commit": "TEXT",
     "versions": "TEXT", "machine": "TEXT",
 }  # fmt: skip
 COLUMNS = {**_IDENTITY, **_REST}
 """Columns and their SQL types.
 
 `budget` is what was allowed and `n_slow` what was used: less where the `time_limit` cut a run;
+`hv` is on PlatEMO's scale, which depends on a run's own points where values are below 0; `volume`
+is the plain hypervolume up to the problem's reference point, empty in rows of earlier versions;
 `seconds` is the wall time of a batch of `n_together` runs, divided by them; `suite` is the one
 that a run was first made for.
 """
+
+_ADDED = {"slow": "1", "volume": ""}
+"""Columns that files of earlier versions lack, with what they mean then."""
 
 _TRACE = {"trace": "TEXT", "x": "REAL", "y": "REAL"}
 TRACE_COLUMNS = {**_IDENTITY, "suite": "TEXT", **_TRACE}
@@ -154,14 +159,18 @@ def _read_csv(path: Path, columns: dict[str, str]) -> list[Row]:
     convert = {"INTEGER": int, "REAL": float, "TEXT": str}
     with path.open(newline="") as file:
         reader = csv.DictReader(file)
-        if reader.fieldnames != list(columns):
+        if reader.fieldnames not in (
+            list(columns),
+            [name for name in columns if name not in _ADDED],
+        ):
             raise InvalidInputError(
                 f"{path} must have the columns {', '.join(columns)}, got {reader.fieldnames}"
             )
+        rows = ({**_ADDED, **row} for row in reader)
         return [
             {
                 name: None if row[name] == "" else convert[kind](row[name])
                 for name, kind in columns.items()
             }
-            for row in reader
+            for row in rows
         ]

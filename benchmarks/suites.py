@@ -24,6 +24,15 @@ SYSTEMS = (*SCHEMES, "k-rvea", "hk-rvea", "t-saea", "tc-saea", "tc-saea-released
 OTHERS = ("tr-saea", "undelayed", "tc-saea", "tc-saea-released")
 ABLATIONS = ("tc-saea", "tc-saea-released", "nt-saea", "ns-saea", "tc-saea-p")
 TAUS = (5.0, 10.0)
+CORRELATIONS = tuple(i / 4 for i in range(-4, 5))
+
+OURS = ("tc-saea",)
+"""What is measured against qLogNEHVI and against the paper's best of each cell."""
+RIVAL = "peer:qlognehvi"
+BREADTH = ("zdt1", "zdt3", "wfg4", "branin-currin", "kursawe", "re21")
+SEALED = ("zdt2", "zdt4", "zdt6", "wfg2", "wfg9", "re24", "gmm", "dtlz2-rotated")
+"""Nothing is tuned on these: they are run once, when all else is settled."""
+SHORT = {"n_slow": 60, "n_init": 20}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +53,8 @@ class Definition:
     n_init: int = 100
     time_limit: float | None = None
     """Seconds after which a run of a peer is cut; None: it may take its time."""
+    slow: int = 1
+    """Which of the problem's two published objectives is the slow one, 0 or 1."""
 
     def __post_init__(self) -> None:
         peer = self.peer  # refuses unknown names
@@ -66,7 +77,7 @@ class Definition:
             options["box"] = self.box
         if self.corr is not None:
             options |= {"corr": self.corr, "seed": seed}
-        return problems.get(self.problem, **options)
+        return problems.get(self.problem, slow=self.slow, **options)
 
     def make_strategy(self) -> Strategy:
         """Make the strategy with its settings."""
@@ -81,6 +92,7 @@ class Definition:
     def label(self) -> str:
         """Name of the problem with all that tells it from others of its kind."""
         box = "" if self.box == "true" else f" ({self.box} box)"
+        box += "" if self.slow == 1 else " (f1 slow)"
         return self.problem + box + ("" if self.corr is None else f" {self.corr:+g}")
 
 
@@ -99,6 +111,10 @@ class Suite:
     """What its runs leave beside their scores, see `benchmarks.traces`."""
     max_seeds: Mapping[str, int] = field(default_factory=dict)
     """Strategies that are too slow for all seeds, with how many they get at most."""
+    rival: str | None = None
+    """A strategy to which tables compare the others' hypervolumes, seed by seed."""
+    has_targets: bool = False
+    """Whether tables compare to the paper's best of each cell."""
 
     @property
     def seeds(self) -> range:
@@ -156,11 +172,11 @@ def _released_ablations() -> Iterator[Definition]:
 
 def _slow_peers() -> Iterator[Definition]:
     """Yield the runs of minutes to half an hour, of which there are few."""
-    names = ("dtlz1a", "dtlz2", "dtlz3a", "dtlz4", "dtlz7", "uf1", "uf4")
     yield from product(("dtlz2", "dtlz7"), ("peer:hvkg",), time_limit=1800.0)
-    yield from product(names, ("peer:qlognehvi", "peer:optuna-gp"))
+    yield from product(_WITH_SLOW_PEERS, (RIVAL, "peer:optuna-gp"))
 
 
+_WITH_SLOW_PEERS = ("dtlz1a", "dtlz2", "dtlz3a", "dtlz4", "dtlz7", "uf1", "uf4")
 _PEERS = ("peer:nsga2", "peer:rvea", "peer:tpe")
 _FEW_SEEDS = {"peer:qlognehvi": 2, "peer:optuna-gp": 2, "peer:hvkg": 1}
 
@@ -168,6 +184,20 @@ _FEW_SEEDS = {"peer:qlognehvi": 2, "peer:optuna-gp": 2, "peer:hvkg": 1}
 def _with_new_points(u: int) -> str | None:
     """Return settings for u new points a period; none where that is the default."""
     return None if u == 3 else f'{{"n_new": {u}}}'
+
+
+def _clocks(strategy: str) -> tuple[str | None, ...]:
+    """Return settings with the clock as it is and, where there is one, relaxed."""
+    fields = getattr(type(strategies.get(strategy)), "__dataclass_fields__", {})
+    return (None, '{"strict_clock": false}') if "strict_clock" in fields else (None,)
+
+
+def _own(names: Iterable[str], **options: Any) -> Iterator[Definition]:
+    """Yield the definitions of our own strategies, with both clocks."""
+    for problem in names:
+        for strategy in OURS:
+            for settings in _clocks(strategy):
+                yield from product((problem,), (strategy,), settings=settings, **options)
 
 
 SUITES = {
@@ -210,8 +240,8 @@ SUITES = {
             definitions=tuple(
                 definition
                 for tau in TAUS
-                for corr in range(-4, 5)
-                for definition in product(("cm-onemax",), SYSTEMS, tau=tau, corr=corr / 4)
+                for corr in CORRELATIONS
+                for definition in product(("cm-onemax",), SYSTEMS, tau=tau, corr=corr)
             ),
         ),
         Suite(
@@ -250,6 +280,49 @@ SUITES = {
             about="The slow ones of `peers` alone, for runs of hours",
             definitions=tuple(_slow_peers()),
             max_seeds=_FEW_SEEDS,
+        ),
+        Suite(
+            name="breadth",
+            about="Six problems of other families, few evaluations, tau = 5",
+            definitions=tuple(product(BREADTH, (RIVAL, *OURS), **SHORT)),
+            rival=RIVAL,
+        ),
+        Suite(
+            name="breadth-sealed",
+            about="Eight further problems with either objective as the slow one, tau = 5",
+            definitions=tuple(
+                definition
+                for problem in SEALED
+                for slow in (1, 0)
+                for definition in product((problem,), (RIVAL, *OURS), slow=slow, **SHORT)
+            ),
+            rival=RIVAL,
+        ),
+        Suite(
+            name="own-dtlz",
+            about="All DTLZ, strict and relaxed clock, both taus",
+            definitions=tuple(d for tau in TAUS for d in _own(DTLZ, tau=tau)),
+            n_seeds=10,
+            has_targets=True,
+        ),
+        Suite(
+            name="own-uf",
+            about="All UF in the unit and in the true box, strict and relaxed clock, tau = 5",
+            definitions=tuple(d for box in ("unit", "true") for d in _own(UF, box=box)),
+            has_targets=True,
+        ),
+        Suite(
+            name="own-onemax",
+            about="cm-OneMax with nine correlations, strict and relaxed clock, tau = 5",
+            definitions=tuple(d for corr in CORRELATIONS for d in _own(("cm-onemax",), corr=corr)),
+            has_targets=True,
+        ),
+        Suite(
+            name="own-peer",
+            about="Seven of the paper's problems, tau = 5, with the runs that `peers` has",
+            definitions=tuple(product(_WITH_SLOW_PEERS, (RIVAL, *OURS))),
+            max_seeds=_FEW_SEEDS,
+            rival=RIVAL,
         ),
         Suite(
             name="mixed",

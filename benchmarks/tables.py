@@ -155,14 +155,19 @@ def paper_values() -> dict[tuple[str, str, float], tuple[float, float]]:
     return values
 
 
-def _paper_value(definition: Definition) -> tuple[float, float] | None:
-    if (definition.n_slow, definition.n_init) != (200, 100):
+def name_in_paper(definition: Definition) -> str | None:
+    """Return the problem's name in the paper's tables; None for other budgets or objectives."""
+    if (definition.n_slow, definition.n_init, definition.slow) != (200, 100, 1):
         return None  # the paper has one budget only
-    name = definition.problem
-    if definition.corr is not None:
-        name += f" corr={definition.corr:g}"
-    key = (name, _IN_PAPER.get(definition.column, ""), definition.tau)
-    return paper_values().get(key)
+    corr = "" if definition.corr is None else f" corr={definition.corr:g}"
+    return definition.problem + corr
+
+
+def _paper_value(definition: Definition) -> tuple[float, float] | None:
+    name = name_in_paper(definition)
+    if name is None:
+        return None
+    return paper_values().get((name, _IN_PAPER.get(definition.column, ""), definition.tau))
 
 
 def chosen_rows(store: Store, suite: Suite, definition: Definition) -> list[Row]:
@@ -316,7 +321,8 @@ def _all(rows: list[Row], name: str) -> str:
 
 
 def _definition_of(row: Row) -> Definition:
-    names = ("problem", "strategy", "settings", "tau", "box", "corr", "n_init", "time_limit")
+    names = ("problem", "strategy", "settings", "tau", "box", "corr", "n_init", "time_limit",
+             "slow")  # fmt: skip
     return Definition(**{name: row[name] for name in names}, n_slow=row["budget"])
 
 

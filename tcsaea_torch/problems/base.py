@@ -5,12 +5,14 @@ from typing import Any
 
 import torch
 
+from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.problem import Problem
 from tcsaea_torch.types import Float, Tensor
 from tcsaea_torch.validation import (
     check_callable,
     check_choice,
     check_float_tensor,
+    check_int,
     check_options,
     check_text,
 )
@@ -38,6 +40,44 @@ class TestProblem(Problem):
         raise AttributeError(f"the Pareto front of {type(self).__name__} is not known")
 
 
+class Swapped(TestProblem):
+    """A problem whose objectives have changed places: its fast one is now the slow one.
+
+    Args:
+        original: The problem.
+
+    Raises:
+        InvalidInputError: If it is no `TestProblem`.
+    """
+
+    def __init__(self, original: TestProblem) -> None:
+        if not isinstance(original, TestProblem):
+            raise InvalidInputError(f"original must be a TestProblem, got {original!r}")
+        object.__setattr__(self, "original", original)
+        super().__init__(
+            fast=original.slow,
+            slow=original.fast,
+            bounds=original.bounds,
+            tau=original.tau,
+            names=original.names,
+            integers=original.integers,
+            directions=original.directions[::-1],
+            vectorized=original.vectorized,
+            ref_point=None if original.ref_point is None else original.ref_point.flip(-1),
+        )
+
+    original: TestProblem
+    """The problem before."""
+
+    def evaluate(self, X: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch n 2"]:
+        """Return both objectives (fast, slow) at points in user's units."""
+        return self.original.evaluate(X).flip(-1)
+
+    def pareto_front(self, n: int) -> Float[Tensor, "k 2"]:
+        """Return about n points of the Pareto front, in user's units."""
+        return self.original.pareto_front(n).flip(-1)
+
+
 _FACTORIES: dict[str, Callable[..., TestProblem]] = {}
 
 
@@ -53,11 +93,12 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(_FACTORIES))
 
 
-def get(name: str, **options: Any) -> TestProblem:
+def get(name: str, *, slow: int = 1, **options: Any) -> TestProblem:
     """Make the problem of this name.
 
     Args:
         name: One of `names()`.
+        slow: Which of the two published objectives is the slow one: 0, the first, or 1.
         **options: Passed on to the problem, such as `tau`.
 
     Raises:
@@ -65,5 +106,8 @@ def get(name: str, **options: Any) -> TestProblem:
             unknown or out of range.
     """
     factory = _FACTORIES[check_choice("problem", name, _FACTORIES)]
+    if check_int("slow", slow, minimum=0) > 1:
+        raise InvalidInputError(f"slow must be 0 or 1, got {slow}")
     check_options(f"problem {name!r}", factory, options)
-    return factory(**options)
+    problem = factory(**options)
+    return problem if slow == 1 else Swapped(problem)

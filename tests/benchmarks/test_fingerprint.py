@@ -188,3 +188,9 @@ def test_every_definition_has_a_fingerprint_of_its_strategy_and_problem():
     assert fingerprint(a) == fingerprint(Definition(problem="dtlz7", strategy="nt-saea"))
     assert fingerprint(a) != fingerprint(Definition(problem="uf1", strategy="tc-saea"))
     assert len(fingerprint(a)) == 10
+
+
+def test_which_objective_is_slow_does_not_change_the_code():
+    a, b = (Definition(problem="zdt1", strategy="tc-saea", slow=slow) for slow in (0, 1))
+    assert fingerprint(a) == fingerprint(b)
+    assert fingerprint(a) != fingerprint(Definition(problem="wfg4", strategy="tc-saea", slow=0))

@@ -4,20 +4,31 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from benchmarks import runner, suites
 from benchmarks.__main__ import main
+from benchmarks.peers import base
 from benchmarks.store import Store
 from benchmarks.suites import Definition, Suite
+from tcsaea_torch import problems
 
 ROOT = Path(__file__).parent.parent.parent
 RANDOM = Definition(problem="dtlz2", strategy="random", n_slow=12, n_init=5)
 TC = Definition(problem="dtlz2", strategy="tc-saea", n_slow=14, n_init=9)
 SUITE = Suite(name="small", about="Two strategies", definitions=(RANDOM, TC), n_together=2)
 VARYING = ("seconds", "made", "commit")
+
+
+def grid(high, low=-0.8, n=700):
+    """Return points of an even grid from low to high."""
+    a, b = (low + (h - low) * (np.arange(n) + 0.5) / n for h in high)
+    return np.stack(np.meshgrid(a, b), axis=-1).reshape(-1, 2)
 
 
 def all_rows(store, suite=SUITE):
@@ -43,6 +54,27 @@ def test_runs_are_counted_scored_and_stored(tmp_path):
     assert all(row["n_fast"] <= 5 * row["n_slow"] for row in rows)
     assert all(0.1 < row["igd"] < 3 and 0 <= row["hv"] < 1 for row in rows)
     assert (tmp_path / "small.csv").exists()
+
+
+def test_volumes_go_to_the_reference_point_whichever_objective_is_slow(tmp_path):
+    """Random search measures the same points in both runs; GMM has values below 0."""
+    both = [
+        Definition(problem="gmm", strategy="random", n_slow=12, n_init=12, slow=slow)
+        for slow in (1, 0)
+    ]
+    suite = Suite(name="either", about="", definitions=tuple(both), n_seeds=1)
+    with Store(tmp_path) as store:
+        complete(store, suite, n=1)
+        (first,), (second,) = (store.rows(definition) for definition in both)
+    assert (first["slow"], second["slow"]) == (1, 0)
+    assert first["volume"] == pytest.approx(second["volume"], rel=1e-12)
+    problem = problems.get("gmm")
+    X = base.Evaluations(problem, 100, 12, None).design(12)
+    Y = problem.evaluate(X).numpy()
+    reached = (Y[:, None] <= grid(problem.ref_point.tolist())).all(-1).any(0).mean()
+    low = [-0.8, -0.8]
+    area = float(torch.prod(problem.ref_point - torch.tensor(low)))
+    assert first["volume"] == pytest.approx(reached * area, abs=2e-3)
 
 
 def test_nothing_is_run_twice(tmp_path):
@@ -186,3 +218,32 @@ def test_every_suite_can_be_made():
             assert definition.peer or definition.make_strategy().name
             assert definition.problem_for(3).tau == definition.tau
         assert all(d.n_slow < 20 for d in suite.smoke().definitions)
+
+
+def test_the_sealed_suite_holds_each_problem_with_either_objective_slow():
+    suite = suites.get("breadth-sealed")
+    found = {(d.problem, d.slow) for d in suite.definitions}
+    assert found == {(name, slow) for name in suites.SEALED for slow in (0, 1)}
+    assert not set(suites.SEALED) & set(suites.BREADTH)
+    assert {(d.n_slow, d.n_init, d.tau) for d in suite.definitions} == {(60, 20, 5.0)}
+    strategies = {d.strategy for d in suite.definitions}
+    assert strategies == {suites.RIVAL, *suites.OURS}
+
+
+def test_both_clocks_are_measured_where_a_strategy_has_two(monkeypatch):
+    @dataclass(frozen=True, kw_only=True)
+    class Clocked:
+        strict_clock: bool = True
+
+    for name, expected in (("tc-saea", [None]), ("clocked", [None, '{"strict_clock": false}'])):
+        monkeypatch.setattr(suites, "OURS", (name,))
+        if name == "clocked":
+            monkeypatch.setattr(suites.strategies, "get", lambda name: Clocked())
+        assert [d.settings for d in suites._own(("dtlz2",))] == expected
+
+
+def test_runs_of_peers_are_shared_with_the_older_suite():
+    own, older = (suites.get(name).definitions for name in ("own-peer", "peers"))
+    rivals = [d for d in own if d.strategy == suites.RIVAL]
+    assert len(rivals) == 7
+    assert set(rivals) <= set(older)

@@ -35,7 +35,8 @@ def test_a_fresh_clone_knows_what_was_exported(tmp_path):
     "change",
     [
         {"problem": "dtlz7"}, {"box": "unit"}, {"corr": 0.5}, {"tau": 10.0},
-        {"strategy": "random"}, {"settings": '{"n_new": 5}'}, {"n_slow": 100}, {"n_init": 50},
+        {"slow": 0}, {"strategy": "random"},
+        {"settings": '{"n_new": 5}'}, {"n_slow": 100}, {"n_init": 50},
     ],
 )  # fmt: skip
 def test_another_definition_is_another_run(tmp_path, change):
@@ -99,3 +100,20 @@ def test_other_csv_files_are_refused(tmp_path):
     (tmp_path / "mine.csv").write_text("a,b\n1,2\n")
     with pytest.raises(InvalidInputError, match=r"mine.csv must have the columns problem, .*\['a'"):
         Store(tmp_path)
+
+
+def test_files_of_earlier_versions_are_read(tmp_path):
+    """They have no `slow`, which was 1, and no `volume`."""
+    with Store(tmp_path) as store:
+        store.add([row(DTLZ2, 0, volume=0.5)])
+        store.export()
+    (tmp_path / "runs.sqlite").unlink()
+    path = tmp_path / "some.csv"
+    lines = [line.split(",") for line in path.read_text().splitlines()]
+    kept = [i for i, name in enumerate(COLUMNS) if name not in ("slow", "volume")]
+    path.write_text("\n".join(",".join(line[i] for i in kept) for line in lines) + "\n")
+    with Store(tmp_path) as store:
+        assert store.rows(DTLZ2) == [row(DTLZ2, 0, volume=None)]
+        assert DTLZ2.slow == 1
+        store.export()
+    assert path.read_text().splitlines()[0] == ",".join(COLUMNS)

@@ -136,6 +136,11 @@ PROBLEMS = {
     "UF": ("uf1", 30),
     "CMOneMax": (None, 10),
     "CrashBeam": (None, 12),
+    "Engineering": ("re21", 4),
+    "LowDimensional": ("kursawe", 3),
+    "RotatedDTLZ2": (None, 8),
+    "WFG": ("wfg2", 6),
+    "ZDT": ("zdt1", 30),
 }
 
 callee("problems.get", tc.problems.get, lambda: {"name": "dtlz2"})
@@ -146,6 +151,8 @@ for name in tc.problems.names():
         [(f"{name}-misspelt", 3, "did you mean 'tau'?", "'tua'")],
         named=f"problem {name!r}", name=name,
     )  # fmt: skip
+bad("problems.get", "slow", integers(0))
+bad("problems.get", "slow", [("two", 2, "0 or 1")])
 callee("problems.names", tc.problems.names, dict)
 callee(
     "problems.register", tc.problems.register, lambda: {"name": "a", "factory": tc.problems.DTLZ}
@@ -179,12 +186,30 @@ for class_name, (name, d) in PROBLEMS.items():
             prepare=lambda make=make: make().pareto_front,
         )  # fmt: skip
         bad(f"{class_name}.pareto_front", "n", integers(1))
-dtlz = [n for n in tc.problems.names() if n.startswith("dtlz")]
+dtlz = [n for n in tc.problems.names() if n.startswith("dtlz") and "-" not in n]
 bad("DTLZ", "name", choices(dtlz, "dtlz22", "dtlz2"))
 bad("UF", "name", choices([f"uf{k}" for k in range(1, 8)], "uf11", "uf1"))
 bad("UF", "box", choices(("true", "unit"), "units", "unit"))
 bad("CMOneMax", "corr", reals(-1, 1))
 bad("CMOneMax", "seed", integers())
+bad("Engineering", "name", choices(("re21", "re24"), "re211", "re21"))
+bad("LowDimensional", "name", choices(("branin-currin", "gmm", "kursawe"), "kursave", "kursawe"))
+bad("RotatedDTLZ2", "seed", integers())
+bad("WFG", "name", choices(("wfg2", "wfg4", "wfg9"), "wfg22", "wfg2"))
+bad("WFG", "k", integers(1))
+bad("WFG", "l", integers(1))
+bad("WFG", "l", [("odd", 3, "even")])
+bad("ZDT", "name", choices(("zdt1", "zdt2", "zdt3", "zdt4", "zdt6"), "zdt11", "zdt1"))
+bad("ZDT", "d", integers(2, optional=True))
+callee("Swapped", tc.problems.Swapped, lambda: {"original": tc.problems.DTLZ("dtlz2")})
+bad("Swapped", "original", objects("a TestProblem"))
+swapped = lambda: tc.problems.Swapped(tc.problems.DTLZ("dtlz2"))  # noqa: E731
+callee("Swapped.evaluate", tc.problems.Swapped.evaluate, lambda: {"X": torch.ones(1, 11).double()},
+       prepare=lambda: swapped().evaluate)  # fmt: skip
+bad("Swapped.evaluate", "X", [("list", [[0.5] * 11], "of shape (*batch, n, 11)", "got")])
+callee("Swapped.pareto_front", tc.problems.Swapped.pareto_front, lambda: {"n": 5},
+       prepare=lambda: swapped().pareto_front)  # fmt: skip
+bad("Swapped.pareto_front", "n", integers(1))
 bad("CrashBeam", "n_segments", integers())
 bad("CrashBeam", "n_segments", [("four", 4, "from 5 to 8"), ("nine", 9, "from 5 to 8")])
 

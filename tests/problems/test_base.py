@@ -28,7 +28,10 @@ def make(**options):
 
 def test_the_register_holds_these_problems_and_no_others():
     uf = [f"uf{k}" for k in range(1, 8)]
-    assert problems.names() == ("cm-onemax", "crash-beam", *NAMES, *uf)
+    others = ("branin-currin", "cm-onemax", "crash-beam", "gmm", "kursawe", "re21", "re24")
+    wfg, zdt = ("wfg2", "wfg4", "wfg9"), ("zdt1", "zdt2", "zdt3", "zdt4", "zdt6")
+    known = (*others, *NAMES, "dtlz2-rotated", *uf, *wfg, *zdt)
+    assert problems.names() == tuple(sorted(known))
 
 
 @pytest.mark.parametrize("name", problems.names())
@@ -36,8 +39,13 @@ def test_every_name_makes_its_problem(name):
     problem = problems.get(name, tau=3)
     assert isinstance(problem, Problem)
     assert isinstance(problem, TestProblem)
-    kinds = {"cm": problems.CMOneMax, "cr": CrashBeam, "dt": problems.DTLZ, "uf": problems.UF}
-    assert type(problem) is kinds[name[:2]]
+    kinds = {
+        "br": problems.LowDimensional, "cm": problems.CMOneMax, "cr": CrashBeam,
+        "dt": problems.DTLZ, "gm": problems.LowDimensional, "ku": problems.LowDimensional,
+        "re": problems.Engineering, "uf": problems.UF, "wf": problems.WFG, "zd": problems.ZDT,
+    }  # fmt: skip
+    kind = problems.RotatedDTLZ2 if name == "dtlz2-rotated" else kinds[name[:2]]
+    assert type(problem) is kind
     assert getattr(problem, "name", name) == name
     assert problem.tau == 3.0
 
@@ -99,3 +107,20 @@ def test_functions_may_return_columns_or_arrays():
 def test_a_front_that_is_not_known():
     with pytest.raises(AttributeError, match="the Pareto front of TestProblem is not known"):
         make().pareto_front(10)
+
+
+def test_swapped_twice_is_the_problem():
+    problem = make(directions=("minimize", "maximize"), names=("a", "b"), ref_point=(3.0, -1.0))
+    once = problems.Swapped(problem)
+    assert once.directions == ("maximize", "minimize")
+    assert once.ref_point.tolist() == [-1.0, 3.0]
+    twice, X = problems.Swapped(once), torch.ones(3, 2)
+    assert torch.equal(twice.evaluate(X), problem.evaluate(X))
+    assert (twice.directions, twice.names) == (problem.directions, problem.names)
+    assert problems.Swapped(make()).ref_point is None
+
+
+def test_swapped_passes_options_on():
+    assert problems.get("zdt1", slow=0, d=4).d == 4
+    with pytest.raises(InvalidInputError, match="did you mean 'tau'"):
+        problems.get("zdt1", slow=0, tua=4)

@@ -1,0 +1,210 @@
+"""Tables that compare to one rival, seed by seed, or to the paper's best of each cell."""
+
+import csv
+import io
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks import markdown, tables
+from benchmarks.store import Row, Store
+from benchmarks.suites import Definition, Suite
+from benchmarks.tables import Table
+from tcsaea_torch import metrics
+
+N_FRONT = 1000
+NOT_TARGETS = ("Undelayed",)
+"""What the paper shows for reference only: it waits for nothing."""
+
+Line = dict[str, Any]
+"""A line of a table, by column."""
+
+
+def make(store: Store, suite: Suite) -> list[Table]:
+    """Return the comparisons that a suite asks for."""
+    made = []
+    if suite.rival is not None:
+        made.append(ratios(store, suite, suite.rival))
+    if suite.has_targets:
+        made.append(targets(store, suite))
+    return made
+
+
+# ---------------------------------------------------------------- one rival, seed by seed
+
+
+def ratios(store: Store, suite: Suite, rival: str) -> Table:
+    """Return the table of hypervolumes over the rival's, of runs with the same seed.
+
+    Args:
+        store: Where the runs are.
+        suite: What to show.
+        rival: The strategy to compare to.
+    """
+    chosen = {d: tables.chosen_rows(store, suite, d) for d in suite.definitions}
+    theirs = {
+        (_problem(d), row["seed"]): row
+        for d, rows in chosen.items()
+        if d.strategy == rival
+        for row in rows
+    }
+    lines: list[Line] = []
+    used: list[Row] = []
+    for definition, rows in chosen.items():
+        pairs = [
+            (row, theirs[_problem(definition), row["seed"]])
+            for row in rows
+            if definition.strategy != rival and (_problem(definition), row["seed"]) in theirs
+        ]
+        if pairs:
+            lines.append(_ratio_line(definition, pairs))
+            used += [row for pair in pairs for row in pair]
+    body = [
+        [
+            line["problem"], line["strategy"], _percent(line["rival_share"]),
+            _percent(line["share"]), _number(line["ratio"]), _number(line["lowest"]),
+            _number(line["highest"]), f"{line['n_better']} / {line['n_worse']}",
+            str(line["n_pairs"] - line["n_without_ratio"]),
+        ]
+        for line in lines
+    ]  # fmt: skip
+    for name in dict.fromkeys(line["strategy"] for line in lines):
+        means = [x["ratio"] for x in lines if x["strategy"] == name and x["ratio"] is not None]
+        if means:
+            body.append(
+                ["mean of problems", name, "", "", _number(statistics.fmean(means)), *[""] * 4]
+            )
+            body.append(
+                ["median of problems", name, "", "", _number(statistics.median(means)), *[""] * 4]
+            )
+    head = ["problem", "strategy", f"{rival}, % of front", "% of front", "ratio", "least", "most",
+            "better / worse", "ratios"]  # fmt: skip
+    legend = (
+        f"Hypervolumes up to the problem's reference point, over those of {rival} in the run with "
+        "the same seed: mean, least and most. Seeds in which the rival has none give no ratio, "
+        "but count as better or worse. In per cent: the mean hypervolume over that of the front."
+    )
+    return _table(f"{suite.name}-ratio", f"{suite.name}: hypervolume to {rival}", suite, head, body,
+                  legend, lines, used)  # fmt: skip
+
+
+def _problem(definition: Definition) -> tuple[str, float, int, int]:
+    return definition.label, definition.tau, definition.n_slow, definition.n_init
+
+
+def _ratio_line(definition: Definition, pairs: Sequence[tuple[Row, Row]]) -> Line:
+    """Compare the runs of one definition to the rival's."""
+    problem = definition.problem_for(pairs[0][0]["seed"])
+    front = problem.pareto_front(N_FRONT)
+    # Rows of earlier versions lack the plain volume. Their problems have no values below 0, so
+    # that PlatEMO's scale does not depend on the run.
+    if all(row["volume"] is not None for pair in pairs for row in pair):
+        column, best = "volume", metrics.hypervolume(front, problem.ref_point)
+    else:
+        column, best = "hv", metrics.normalized_hypervolume(front, front)
+    scores = [(a[column], b[column]) for a, b in pairs]
+    found = [a / b for a, b in scores if b > 0]
+    return {
+        **_names(definition),
+        "n_pairs": len(scores),
+        "n_without_ratio": len(scores) - len(found),
+        "ratio": statistics.fmean(found) if found else None,
+        "lowest": min(found, default=None),
+        "highest": max(found, default=None),
+        "n_better": sum(a > b for a, b in scores),
+        "n_worse": sum(a < b for a, b in scores),
+        "share": statistics.fmean(a for a, _ in scores) / best,
+        "rival_share": statistics.fmean(b for _, b in scores) / best,
+    }
+
+
+# ---------------------------------------------------------------- the paper's best
+
+
+def targets(store: Store, suite: Suite) -> Table:
+    """Return the table of mean IGD, the paper's best mean of that cell, and their ratio.
+
+    Args:
+        store: Where the runs are.
+        suite: What to show; definitions that the paper does not have are left out.
+    """
+    lines: list[Line] = []
+    used: list[Row] = []
+    for definition in suite.definitions:
+        rows, target = tables.chosen_rows(store, suite, definition), best_of_paper(definition)
+        if not rows or target is None:
+            continue
+        used += rows
+        mean = statistics.fmean(row["igd"] for row in rows)
+        ratio = mean / target[1] if target[1] > 0 else None
+        lines.append({**_names(definition), "n_runs": len(rows), "igd": mean,
+                      "target_of": target[0], "target": target[1], "ratio": ratio})  # fmt: skip
+    body = [
+        [line["problem"], f"{line['tau']:g}", line["strategy"], _number(line["igd"]),
+         f"{line['target']:g} ({line['target_of']})", _number(line["ratio"])]
+        for line in lines
+    ]  # fmt: skip
+    for name in dict.fromkeys(line["strategy"] for line in lines):
+        here = [x for x in lines if x["strategy"] == name]
+        found = [x["ratio"] for x in here if x["ratio"] is not None]
+        reached = f"{sum(x['igd'] <= x['target'] for x in here)} of {len(here)} reached"
+        middle = _number(statistics.median(found)) if found else ""
+        body.append(["median", "", name, reached, "", middle])
+    legend = (
+        "Mean IGD, the best of the paper's means of 20 runs over all its algorithms but "
+        f"{', '.join(NOT_TARGETS)}, and the first over the second."
+    )
+    head = ["problem", "tau", "strategy", "IGD", "target", "ratio"]
+    return _table(f"{suite.name}-targets", f"{suite.name}: IGD and the paper's best", suite, head,
+                  body, legend, lines, used)  # fmt: skip
+
+
+def best_of_paper(definition: Definition) -> tuple[str, float] | None:
+    """Return the algorithm with the paper's least mean IGD on a problem, and that mean."""
+    name = tables.name_in_paper(definition)
+    if name is None:
+        return None
+    means = {
+        algorithm: value[0]
+        for (problem, algorithm, tau), value in tables.paper_values().items()
+        if (problem, tau) == (name, definition.tau) and algorithm not in NOT_TARGETS
+    }
+    if not means:
+        return None
+    best = min(means, key=lambda algorithm: means[algorithm])
+    return best, means[best]
+
+
+# ---------------------------------------------------------------- text
+
+
+def _names(definition: Definition) -> Line:
+    return {"problem": definition.label, "tau": definition.tau, "strategy": definition.column}
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}"
+
+
+def _percent(value: float) -> str:
+    return f"{100.0 * value:.1f}"
+
+
+def _table(
+    name: str,
+    title: str,
+    suite: Suite,
+    head: list[str],
+    body: list[list[str]],
+    legend: str,
+    lines: list[Line],
+    used: list[Row],
+) -> Table:
+    foot = f"{legend} {tables.made_with(used)}" if used else "Nothing has been run."
+    text = [f"# {title}", "", suite.about + ".", "", markdown.table(head, body), "", foot]
+    file = io.StringIO()
+    if lines:
+        writer = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(lines)
+    return Table(name=name, markdown="\n".join(text), csv=file.getvalue())

@@ -1,0 +1,126 @@
+import csv
+import io
+from dataclasses import replace
+
+import pytest
+
+from benchmarks import comparisons, suites
+from benchmarks.__main__ import main
+from benchmarks.store import Store
+from benchmarks.suites import Definition, Suite
+from tcsaea_torch import problems
+from tests.benchmarks.rows import row
+
+OURS = Definition(problem="zdt1", strategy="tc-saea", n_slow=60, n_init=20)
+RIVAL = replace(OURS, strategy="peer:qlognehvi")
+
+
+def suite_of(*definitions, **options):
+    return Suite(name="some", about="Some", definitions=definitions, **options)
+
+
+def ratios(store, *definitions):
+    table = comparisons.ratios(store, suite_of(*definitions), "peer:qlognehvi")
+    return table.markdown, list(csv.DictReader(io.StringIO(table.csv)))
+
+
+def test_hypervolumes_are_compared_seed_by_seed(tmp_path):
+    other = [replace(d, problem="zdt2") for d in (RIVAL, OURS)]
+    with Store(tmp_path) as store:
+        for seed, (ours, theirs) in enumerate([(0.4, 0.8), (0.9, 0.6)], start=100):
+            store.add([row(OURS, seed, volume=ours), row(RIVAL, seed, volume=theirs)])
+            store.add([row(other[0], seed, volume=0.5), row(other[1], seed, volume=2.0)])
+        store.add([row(OURS, 102, volume=99.0)])  # the rival has not run with this seed
+        text, lines = ratios(store, RIVAL, OURS, *other)
+    assert [float(x["ratio"]) for x in lines] == [1.0, 4.0]
+    assert [x["n_pairs"] for x in lines] == ["2", "2"]
+    assert (lines[0]["n_better"], lines[0]["n_worse"]) == ("1", "1")
+    # ZDT1's front bounds 1.21 - 1/3 of the square up to (1.1, 1.1).
+    assert float(lines[0]["share"]) == pytest.approx(0.65 / (1.21 - 1 / 3), rel=1e-2)
+    assert float(lines[0]["rival_share"]) == pytest.approx(0.7 / (1.21 - 1 / 3), rel=1e-2)
+    assert "| zdt1 | tc-saea | 79.9 | 74.2 | 1 | 0.5 | 1.5 | 1 / 1 | 2 |" in text
+    assert "| mean of problems | tc-saea |  |  | 2.5 |" in text
+    assert "| median of problems | tc-saea |  |  | 2.5 |" in text
+
+
+def test_a_rival_without_hypervolume_gives_no_ratio(tmp_path):
+    with Store(tmp_path) as store:
+        for seed, (ours, theirs) in enumerate([(0.4, 0.0), (0.0, 0.0), (0.6, 0.3)], start=100):
+            store.add([row(OURS, seed, volume=ours), row(RIVAL, seed, volume=theirs)])
+        _, (line,) = ratios(store, RIVAL, OURS)
+    assert (float(line["ratio"]), line["n_without_ratio"]) == (2.0, "2")
+    assert (line["n_better"], line["n_worse"]) == ("2", "0")
+    with Store(tmp_path / "none") as store:
+        store.add([row(OURS, 100, volume=0.1), row(RIVAL, 100, volume=0.0)])
+        text, (line,) = ratios(store, RIVAL, OURS)
+    assert line["ratio"] == ""
+    assert "of problems" not in text
+
+
+def test_either_objective_is_a_problem_of_its_own(tmp_path):
+    other = [replace(d, slow=0) for d in (RIVAL, OURS)]
+    with Store(tmp_path) as store:
+        store.add([row(RIVAL, 100, volume=1.0), row(OURS, 100, volume=1.0)])
+        store.add([row(other[0], 100, volume=0.5), row(other[1], 100, volume=1.0)])
+        _, lines = ratios(store, RIVAL, OURS, *other)
+    assert [(x["problem"], x["ratio"]) for x in lines] == [
+        ("zdt1", "1.0"), ("zdt1 (f1 slow)", "2.0"),
+    ]  # fmt: skip
+
+
+def test_rows_of_earlier_versions_are_compared_on_their_scale(tmp_path):
+    ours = Definition(problem="dtlz2", strategy="tc-saea")
+    rival = replace(ours, strategy="peer:qlognehvi")
+    with Store(tmp_path) as store:
+        store.add([row(rival, 100, hv=0.2), row(ours, 100, hv=0.3, volume=5.0)])
+        _, (line,) = ratios(store, rival, ours)
+    assert float(line["ratio"]) == pytest.approx(1.5)
+    # The quarter circle bounds 1.21 - pi/4 of a square of 1.21.
+    assert float(line["rival_share"]) == pytest.approx(0.2 / (1 - 0.785398 / 1.21), rel=1e-2)
+
+
+def test_targets_are_the_best_of_the_paper(tmp_path):
+    dtlz1a = Definition(problem="dtlz1a", strategy="tc-saea")
+    onemax = Definition(problem="cm-onemax", strategy="tc-saea", corr=1.0)
+    short = replace(dtlz1a, n_slow=60)
+    assert comparisons.best_of_paper(dtlz1a) == ("Tr-SAEA", 0.21)
+    assert comparisons.best_of_paper(short) is None
+    assert comparisons.best_of_paper(replace(dtlz1a, slow=0)) is None
+    assert comparisons.best_of_paper(OURS) is None
+    with Store(tmp_path) as store:
+        store.add([row(dtlz1a, 100, igd=0.41), row(dtlz1a, 101, igd=0.43)])
+        store.add([row(onemax, 100, igd=0.0), row(short, 100, igd=0.0)])
+        table = comparisons.targets(store, suite_of(dtlz1a, onemax, short))
+    lines = list(csv.DictReader(io.StringIO(table.csv)))
+    assert [(x["problem"], x["target"]) for x in lines] == [
+        ("dtlz1a", "0.21"), ("cm-onemax +1", "0.0"),
+    ]  # fmt: skip
+    assert float(lines[0]["ratio"]) == pytest.approx(2.0)
+    assert lines[1]["ratio"] == ""
+    assert "| median |  | tc-saea | 1 of 2 reached |  | 2 |" in table.markdown
+
+
+def test_suites_say_which_comparisons_they_want(tmp_path):
+    with Store(tmp_path) as store:
+        for name, expected in (
+            ("breadth", ["breadth-ratio"]),
+            ("own-dtlz", ["own-dtlz-targets"]),
+            ("table-1", []),
+        ):
+            made = comparisons.make(store, suites.get(name))
+            assert [table.name for table in made] == expected
+            assert all("Nothing has been run." in table.markdown for table in made)
+
+
+def test_the_command_writes_them(tmp_path, capsys):
+    folder = ["--results", str(tmp_path)]
+    assert main(["tables", "own-uf", *folder]) == 0
+    assert (tmp_path / "tables" / "own-uf-targets.md").exists()
+    assert "own-uf: IGD and the paper's best" in capsys.readouterr().out
+
+
+def test_every_problem_of_the_breadth_suites_has_a_front_and_a_reference_point():
+    for name in (*suites.BREADTH, *suites.SEALED):
+        problem = problems.get(name)
+        assert len(problem.pareto_front(comparisons.N_FRONT)) >= 400
+        assert problem.ref_point is not None
