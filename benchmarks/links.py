@@ -143,7 +143,7 @@ def table(rows: Iterable[Row]) -> str:
     lines = []
     for (problem, n), group in groups.items():
         means = {key: statistics.mean(row[key] for row in group) for key in group[0] if "_" in key}
-        cells = ["–" if means[c] != means[c] else f"{means[c]:.3f}" for c in columns]
+        cells = ["-" if means[c] != means[c] else f"{means[c]:.3f}" for c in columns]
         within = [f"{means[f'within68_{s}']:.2f}, {means[f'within95_{s}']:.2f}" for s in shares]
         chosen = ", ".join(dict.fromkeys(row["chosen"] for row in group))
         lines.append([problem, str(n), *cells, chosen, *within])
