@@ -254,13 +254,12 @@ def test_a_warm_start_ends_where_it_began():
 
 def test_models_with_other_rows():
     case = Case(RELATIONS["ratio"], n=40)
-    rows = (case.X, case.fast, case.slow)
     half = replace_rows(case, slice(None, 25))
     links = half.fit()
-    same = condition_links(links, *(t[:, :25] for t in rows), half.both)
+    same = condition_links(links, half.X, half.fast, half.slow, half.both)
     for a, b in zip(*(x.predict(case.Xq, case.fast_q) for x in (links, same)), strict=True):
         assert torch.allclose(a, b, rtol=1e-6, atol=1e-10)
-    more = condition_links(links, *rows, case.both)
+    more = condition_links(links, case.X, case.fast, case.slow, case.both)
     errors = [
         (x.predict(case.Xq, case.fast_q)[0] - case.slow_q).abs().mean() for x in (links, more)
     ]
