@@ -26,7 +26,7 @@ from tcsaea_torch.models.fitting import FitConfig, fit
 from tcsaea_torch.models.leave_one_out import leave_one_out
 from tcsaea_torch.models.training_set import TrainingSet
 from tcsaea_torch.rng import latin_hypercube, uniforms
-from tcsaea_torch.transfer import LinkConfig, fit_links
+from tcsaea_torch.transfer import LinkConfig, condition_links, fit_links
 from tcsaea_torch.transfer.links import LINK_NAMES
 from tcsaea_torch.types import Tensor
 
@@ -92,14 +92,15 @@ def _measure(name: str, seeds: Sequence[int], n: int, n_test: int, config: LinkC
     loo = leave_one_out(gp)
     mean_s, variance_s = gp.predict(X_test)
     scores: dict[str, Tensor] = {"r2_slow": _r2(mean_s, slow)}
-    for link in LINK_NAMES:
-        forced = fit_links(X, y_fast, y_slow, both, loo, replace(config, links=(link,)))
-        can_be = forced.score[:, 0] < torch.inf
-        forced = replace(forced, choice=torch.where(can_be, 0, -1))
+    links = fit_links(X, y_fast, y_slow, both, loo, config)
+    for k, link in enumerate(config.links):
+        can_be = links.score[:, k] < torch.inf
+        model = replace(links.surrogate, hyperparameters=links.hyperparameters[k * b : (k + 1) * b])
+        forced = replace(links, choice=torch.full_like(links.choice, k), surrogate=model)
+        forced = condition_links(forced, X, y_fast, y_slow, both)
         mean, variance = forced.predict(X_test, fast)
         r2 = _r2(torch.where(variance < torch.inf, mean, mean_s), slow)
         scores[f"r2_{link}"] = torch.where(can_be, r2, torch.nan)
-    links = fit_links(X, y_fast, y_slow, both, loo, config)
     _, variance_l = links.predict(X_test, fast)
     mean, variance = links.refine(X_test, fast, mean_s, variance_s, belief=config.belief)
     scores |= {

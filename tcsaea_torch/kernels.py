@@ -23,18 +23,23 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
-from gpytorch.constraints import Interval, Positive
+from gpytorch.constraints import Interval
 from gpytorch.kernels import Kernel
 
 from tcsaea_torch.errors import InvalidInputError
+from tcsaea_torch.kernel_checks import (
+    check_active_dims,
+    check_batch_shape,
+    check_constraint,
+    check_parameter,
+    set_positive,
+)
 from tcsaea_torch.types import Float, Tensor
 from tcsaea_torch.validation import (
-    as_float_tensor,
     check_choice,
     check_int,
     check_pair,
     check_real,
-    describe,
 )
 
 PowerMode = float | Literal["shared", "ard"]
@@ -137,9 +142,11 @@ def additive(
         term = torch.addcmul(log_a[..., k, :, :], difference, difference, value=-1.0).exp_()
         pairs = torch.addcmul(pairs, single, term)
         single = single + term
-    total = a.sum(dim=-1)
-    products = 0.5 * (total.square() - a.square().sum(dim=-1)).clamp_min(0.0)
-    largest = total[..., None, None] + w * products[..., None, None]
+    # In the same order, so that the correlation at zero distance is 1 exactly.
+    a = a.log().exp()
+    total = a.cumsum(dim=-1)
+    products = (a[..., 1:] * total[..., :-1]).cumsum(dim=-1)[..., -1:].sum(dim=-1)
+    largest = torch.addcmul(total[..., -1, None, None], products[..., None, None], w)
     return torch.addcmul(single, pairs, w) / largest
 
 
@@ -217,11 +224,11 @@ class PowerExponentialKernel(Kernel):
         highest = check_real("p_range", highest, minimum=0.0, maximum=2.0, exclusive=True)
         lowest = check_real("p_range", lowest, minimum=0.0, maximum=highest, exclusive=True)
         p_range = lowest, highest
-        theta_constraint = _check_constraint("theta_constraint", theta_constraint)
+        theta_constraint = check_constraint("theta_constraint", theta_constraint)
         super().__init__(
             ard_num_dims=ard_num_dims,
-            batch_shape=_check_batch_shape(batch_shape),
-            active_dims=_check_active_dims(active_dims),
+            batch_shape=check_batch_shape(batch_shape),
+            active_dims=check_active_dims(active_dims),
         )
         shape = torch.Size([*self.batch_shape, 1, ard_num_dims or 1])
         self.register_parameter("raw_theta", torch.nn.Parameter(torch.zeros(shape)))
@@ -245,7 +252,7 @@ class PowerExponentialKernel(Kernel):
 
     @theta.setter
     def theta(self, value: Tensor | float) -> None:
-        _set_positive(self, "theta", value)
+        set_positive(self, "theta", value)
 
     @property
     def p(self) -> Tensor:
@@ -261,7 +268,7 @@ class PowerExponentialKernel(Kernel):
         if self.fixed_p is not None:
             self.fixed_p = check_real("p", value, minimum=0.0, maximum=2.0, exclusive=True)
             return
-        value = _check_parameter("p", value, self.raw_p)
+        value = check_parameter("p", value, self.raw_p)
         constraint = self.raw_p_constraint
         if not constraint.check(value):
             low, high = float(constraint.lower_bound), float(constraint.upper_bound)
@@ -313,12 +320,12 @@ class AdditiveKernel(Kernel):
         active_dims: Sequence[int] | None = None,
     ) -> None:
         d = check_int("ard_num_dims", ard_num_dims, minimum=1)
-        theta_constraint = _check_constraint("theta_constraint", theta_constraint)
-        amplitude_constraint = _check_constraint("amplitude_constraint", amplitude_constraint)
+        theta_constraint = check_constraint("theta_constraint", theta_constraint)
+        amplitude_constraint = check_constraint("amplitude_constraint", amplitude_constraint)
         super().__init__(
             ard_num_dims=d,
-            batch_shape=_check_batch_shape(batch_shape),
-            active_dims=_check_active_dims(active_dims),
+            batch_shape=check_batch_shape(batch_shape),
+            active_dims=check_active_dims(active_dims),
         )
         for name, size, constraint in (
             ("raw_theta", d, theta_constraint),
@@ -340,7 +347,7 @@ class AdditiveKernel(Kernel):
 
     @theta.setter
     def theta(self, value: Tensor | float) -> None:
-        _set_positive(self, "theta", value)
+        set_positive(self, "theta", value)
 
     @property
     def amplitudes(self) -> Tensor:
@@ -349,7 +356,7 @@ class AdditiveKernel(Kernel):
 
     @amplitudes.setter
     def amplitudes(self, value: Tensor | float) -> None:
-        _set_positive(self, "amplitudes", value)
+        set_positive(self, "amplitudes", value)
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """Return the correlations of all pairs of rows, or of equal rows with `diag`."""
@@ -361,68 +368,6 @@ class AdditiveKernel(Kernel):
             origin = torch.zeros_like(difference)
             return additive(difference, origin, theta, amplitudes).squeeze((-2, -1))
         return additive(x1, x2, theta, amplitudes)
-
-
-def _set_positive(kernel: Kernel, name: str, value: Tensor | float) -> None:
-    """Write positive numbers to the raw parameter of this name."""
-    constraint = getattr(kernel, f"raw_{name}_constraint")
-    value = _check_parameter(name, value, getattr(kernel, f"raw_{name}"))
-    if not bool(((value > 0) & value.isfinite()).all()) or not constraint.check(value):
-        raise InvalidInputError(
-            f"{name} must be finite, > 0 and within {constraint}, got {value.tolist()}"
-        )
-    kernel.initialize(**{f"raw_{name}": constraint.inverse_transform(value)})
-
-
-def _check_constraint(name: str, value: Any) -> Interval:
-    if value is None:
-        return Positive()
-    if not isinstance(value, Interval):
-        raise InvalidInputError(f"{name} must be a gpytorch constraint, got {describe(value)}")
-    return value
-
-
-def _check_parameter(name: str, value: Any, raw: Tensor) -> Tensor:
-    """Return numbers that can be written to a parameter, in its type and on its device."""
-    numbers = value.detach() if isinstance(value, Tensor) else as_float_tensor(name, value)
-    try:
-        fits = numbers.numel() == raw.numel() or numbers.expand_as(raw) is not None
-    except RuntimeError:
-        fits = False
-    if not fits:
-        raise InvalidInputError(
-            f"{name} must have shape {tuple(raw.shape)} or one that broadcasts to it, "
-            f"got shape {tuple(numbers.shape)}"
-        )
-    return numbers.to(raw)
-
-
-def _check_batch_shape(value: Any) -> torch.Size:
-    if value is None:
-        return torch.Size()
-    if isinstance(value, str) or not isinstance(value, Sequence):
-        raise InvalidInputError(f"batch_shape must be a shape, got {describe(value)}")
-    try:
-        return torch.Size([check_int("batch_shape", size, minimum=0) for size in value])
-    except InvalidInputError as error:
-        raise InvalidInputError(f"batch_shape must be a shape, got {describe(value)}") from error
-
-
-def _check_active_dims(value: Any) -> tuple[int, ...] | None:
-    if value is None:
-        return None
-    given = value.tolist() if isinstance(value, Tensor) else value
-    try:
-        if isinstance(given, str) or not isinstance(given, Sequence):
-            raise InvalidInputError("no sequence")
-        dims = tuple(check_int("active_dims", k, minimum=0) for k in given)
-        if len(set(dims)) != len(dims) or not dims:
-            raise InvalidInputError("repeated")
-    except InvalidInputError as error:
-        raise InvalidInputError(
-            f"active_dims must be a sequence of distinct dimensions, got {describe(value)}"
-        ) from error
-    return dims
 
 
 def check_power_mode(p: PowerMode, *, d: int) -> int:

@@ -321,9 +321,7 @@ class _Layout:
         lower, upper = like.new_tensor(rows)
         return lower, upper
 
-    def starts(
-        self, data: Standardised, scaling: Scaling, init: Hyperparameters | None
-    ) -> Tensor:
+    def starts(self, data: Standardised, scaling: Scaling, init: Hyperparameters | None) -> Tensor:
         """Return `b x s x v` starting points."""
         b, _, d = data.X.shape
         parts = []

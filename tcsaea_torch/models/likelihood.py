@@ -24,7 +24,14 @@ import torch
 
 from tcsaea_torch.kernels import KernelName, correlations
 from tcsaea_torch.models.bundles import Indexed, map_tensors
-from tcsaea_torch.models.correlation import Additive, Backward, Correlation, Matern52, Powered, Squared
+from tcsaea_torch.models.correlation import (
+    Additive,
+    Backward,
+    Correlation,
+    Matern52,
+    Powered,
+    Squared,
+)
 from tcsaea_torch.types import Bool, Float, Tensor
 
 

@@ -9,9 +9,23 @@ from botorch.models import ModelListGP
 import tcsaea_torch as tc
 from tcsaea_torch.acquisition import AAFNormalizer, AdaptiveAcquisition, BiObjectiveEHVI
 from tcsaea_torch.evolution import Draws, RVEAConfig, Variation, rvea, simplex_lattice
+<<<<<<< HEAD
 from tcsaea_torch.kernels import PowerExponentialKernel
 from tcsaea_torch.models import BFGSOptions, FitConfig, Hyperparameters, KrigingGP, fit_kriging
 from tcsaea_torch.transfer import LinkConfig, SwarmConfig
+=======
+from tcsaea_torch.kernels import AdditiveKernel, PowerExponentialKernel
+from tcsaea_torch.models import (
+    BFGSOptions,
+    FitConfig,
+    Hyperparameters,
+    KrigingGP,
+    TrainingSet,
+    fit_best,
+    fit_kriging,
+)
+from tcsaea_torch.transfer import SwarmConfig
+>>>>>>> cd5f40f030de103701e3e3073b4aa202b486c627
 from tests.contracts.bad_input import (
     INF,
     NAN,
@@ -222,12 +236,17 @@ bad(KERNEL, "p_range", [
     ("nan", (NAN, 2.0), "a finite real number", "nan"),
     ("inf", (1.0, INF), "a finite real number", "inf"),
 ])  # fmt: skip
-bad(KERNEL, "theta_constraint", objects("a gpytorch constraint", optional=True))
-bad(KERNEL, "batch_shape", [
+callee("AdditiveKernel", AdditiveKernel, lambda: {"ard_num_dims": 2})
+ADDITIVE = "AdditiveKernel"
+KERNELS = f"{KERNEL} {ADDITIVE}"
+bad(ADDITIVE, "ard_num_dims", integers(1))
+bad(KERNELS, "theta_constraint", objects("a gpytorch constraint", optional=True))
+bad(ADDITIVE, "amplitude_constraint", objects("a gpytorch constraint", optional=True))
+bad(KERNELS, "batch_shape", [
     ("text", "3", "a shape"), ("number", 3, "a shape"), ("negative", (-1,), "a shape"),
     ("fraction", (1.5,), "a shape"),
 ])  # fmt: skip
-bad(KERNEL, "active_dims", [
+bad(KERNELS, "active_dims", [
     ("text", "01", "distinct dimensions"), ("number", 1, "distinct dimensions"),
     ("negative", (-1, 0), "distinct dimensions"), ("fraction", (0.5, 1), "distinct dimensions"),
     ("repeated", (1, 1), "distinct dimensions"),
@@ -290,11 +309,16 @@ bad(MODELS, "noise_var", [
 bad(MODELS, "trend", choices(("constant", "linear"), "lineer", "linear"))
 bad(MODELS + " FitConfig", "input_scaling", choices(("unit", "standardize"), "units", "unit"))
 bad("fit_kriging FitConfig", "p", [*NO_TEXT, *POWER_NAMES])
-bad("FitConfig", "kernel", choices(("matern-5/2", "power-exponential"), "matern52", "matern-5/2"))
+KERNEL_NAMES = ("additive", "matern-5/2", "power-exponential")
+bad("fit_kriging FitConfig", "kernel", choices(KERNEL_NAMES, "matern52", "matern-5/2"))
 matern = "2 with kernel 'matern-5/2'"
 bad("FitConfig", "p", [("matern", 1.5, matern), ("matern-ard", "ard", matern)], kernel="matern-5/2")
 bad("fit_kriging", "n_starts", integers(1))
-bad("KrigingGP FitConfig", "nugget", reals(0, optional=True))
+bad("KrigingGP", "nugget", reals(0, optional=True))
+bad("fit_kriging FitConfig", "nugget", [
+    *(row for row in reals(0, optional=True) if row[0] != "text"),
+    ("misspelt", "fitt", "did you mean 'fit'?"), ("unknown", "zzz", "one of fit"),
+])  # fmt: skip
 bad("fit_kriging", "config", objects("a FitConfig", optional=True))
 for callee_name, name in (("fit_kriging", "init"), ("KrigingGP", "hyperparameters")):
     bad(callee_name, name, objects("Hyperparameters", optional=name == "init"))
@@ -309,26 +333,56 @@ for callee_name, name in (("fit_kriging", "init"), ("KrigingGP", "hyperparameter
          "a tensor"),
     ], named=f"{name}.p")  # fmt: skip
     bad(callee_name, name, [
-        ("kernel", OTHER_KERNEL, "one of matern-5/2, power-exponential",
+        ("kernel", OTHER_KERNEL, "one of additive, matern-5/2, power-exponential",
          "'matern'; did you mean 'matern-5/2'?"),
     ], named=f"{name}.kernel")  # fmt: skip
+    bad(callee_name, name, [
+        ("no-amplitudes", replace(THETA, kernel="additive"), "given with kernel", "None"),
+        ("short", replace(THETA, kernel="additive", amplitudes=torch.ones(2).double()),
+         "shape (3,)", "shape (2,)"),
+        ("of-another", replace(THETA, amplitudes=torch.ones(3).double()), "None with kernel",
+         "shape (3,)"),
+        ("minus-one", replace(THETA, kernel="additive", amplitudes=-torch.ones(3).double()),
+         "> 0 and finite", "-1.0"),
+    ], named=f"{name}.amplitudes")  # fmt: skip
+    bad(callee_name, name, [
+        ("negative-nugget", replace(THETA, nugget=torch.tensor(-1.0).double()), "> 0 and finite",
+         "-1.0"),
+    ], named=f"{name}.nugget")  # fmt: skip
 bad(
     "KrigingGP", "hyperparameters", [("variance", THETA, "must be given with noisy rows", "")],
     named="hyperparameters.variance", noise_var=torch.ones(9).double(),
 )  # fmt: skip
 two = "a pair"
-bad("FitConfig", "theta_range", [
-    ("number", 1.0, two), ("none", None, two), ("three", (1.0, 2.0, 3.0), two),
-    ("texts", ("1", "2"), "a finite real number", "'1'"),
-    ("reversed", (10.0, 1.0), ">= 10", "1.0"), ("zero", (0.0, 1.0), "> 0", "0.0"),
-    ("nan", (NAN, 1.0), "a finite real number", "nan"),
-])  # fmt: skip
+for name in ("theta_range", "nugget_range"):
+    bad("FitConfig", name, [
+        ("number", 1.0, two), ("three", (1.0, 2.0, 3.0), two),
+        ("texts", ("1", "2"), "a finite real number", "'1'"),
+        ("reversed", (10.0, 1.0), ">= 10", "1.0"), ("zero", (0.0, 1.0), "> 0", "0.0"),
+        ("nan", (NAN, 1.0), "a finite real number", "nan"),
+    ])  # fmt: skip
+for name in ("amplitude_spread", "weight_spread"):
+    bad("FitConfig", name, reals(0, exclusive=True))
 many = "a sequence of"
 bad("FitConfig", "starts", [
-    ("number", 1.0, many), ("none", None, many), ("text", "12", many), ("empty", (), "at least"),
+    ("number", 1.0, many), ("text", "12", many), ("empty", (), "at least"),
     ("zero", (0.0,), "> 0", "0.0"), ("texts", ("1",), "a finite real number", "'1'"),
     ("inf", (INF,), "a finite real number", "inf"),
 ])  # fmt: skip
+FITS = TrainingSet(X=X[None], y=Y1[None], noise_var=0 * Y1[None])
+callee(
+    "fit_best",
+    fit_best,
+    lambda: {"train": FITS, "configs": [FitConfig()], "trend": torch.tensor([False])},
+    exempt={"train": "checked by itself", "trend": "a mask, in its annotation"},
+)
+bad("fit_best", "configs", [
+    ("number", 1.0, many), ("none", None, many), ("empty", (), "at least"),
+    ("texts", ("ard",), "a FitConfig", "'ard'"),
+])  # fmt: skip
+CRITERIA = ("cross-validation", "evidence", "leave-one-out")
+bad("fit_best", "criterion", choices(CRITERIA, "evidense", "evidence"))
+bad("fit_best", "init", [("too-many", [None, None], "one entry for each of the 1", "2")])
 bad("FitConfig", "options", objects("a BFGSOptions"))
 bad("BFGSOptions", "max_evaluations", integers(1))
 bad("BFGSOptions", "check_every", integers(1, optional=True))

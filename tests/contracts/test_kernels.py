@@ -3,6 +3,7 @@
 import copy
 import inspect
 import io
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ import pytest
 import torch
 
 from tcsaea_torch import kernels
-from tcsaea_torch.kernels import PowerExponentialKernel
+from tcsaea_torch.kernels import AdditiveKernel, PowerExponentialKernel
 
 D = 4
 
@@ -70,7 +71,24 @@ def power_case(p, /, **values):
     )
 
 
+def additive(a, b, values):
+    weights, w = values["amplitudes"][:-1], values["amplitudes"][-1]
+
+    def total(z):
+        pairs = itertools.combinations(weights * z, 2)
+        return (weights * z).sum() + w * sum(s * t for s, t in pairs)
+
+    return float(total(np.exp(-values["theta"] * (a - b) ** 2)) / total(np.ones(len(a))))
+
+
+def additive_case(amplitudes):
+    values = {"theta": THETA, "amplitudes": torch.tensor([amplitudes]).double()}
+    return Case(kind=AdditiveKernel, options={"ard_num_dims": D}, values=values, twin=additive)
+
+
 CASES = {
+    "additive": additive_case([0.2, 0.4, 0.1, 0.3, 1.5]),
+    "additive-unequal": additive_case([1e-3, 5.0, 1e-2, 0.3, 1e3]),
     "p=2": power_case(2.0, theta=THETA),
     "p=1": power_case(1.0, theta=THETA),
     "p=1.5": power_case(1.5, theta=THETA),

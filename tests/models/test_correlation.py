@@ -1,13 +1,15 @@
 import math
+from typing import Any
 
 import pytest
 import torch
 
 from tcsaea_torch.kernels import correlations
 from tcsaea_torch.models import correlation
-from tcsaea_torch.models.correlation import Matern52, Powered, Squared
+from tcsaea_torch.models.correlation import Additive, Matern52, Powered, Squared
 
-KINDS = [Squared, Matern52, Powered]
+KINDS = [Squared, Matern52, Powered, Additive]
+NAMES = {Matern52: "matern-5/2", Additive: "additive"}
 
 
 def draw(*shape, seed=0):
@@ -15,13 +17,13 @@ def draw(*shape, seed=0):
 
 
 def make(kind, *, b=3, n=12, d=4):
-    """Points of which some coincide in a dimension, masks, theta, and p where it is free."""
+    """Points of which some coincide in a dimension, masks, theta, and p or amplitudes."""
     X = draw(b, n, d) - 0.5
     X[:, 3, 1] = X[:, 7, 1]
     live = draw(b, n, seed=1) > 0.2
     live[0] = True
     theta = 3.0 * draw(b, d, seed=2) + 0.1
-    p = 1.0 + draw(b, d, seed=3) if kind is Powered else None
+    p = {Powered: 1.0 + draw(b, d, seed=3), Additive: 0.1 + draw(b, d + 1, seed=3)}.get(kind)
     return kind.of(X, live), X, live, theta, p
 
 
@@ -33,8 +35,9 @@ def dense(kind, X, live, theta, p):
     """Differentiable correlations without a diagonal, by the kernel's own formula."""
     both = (live.unsqueeze(-1) & live.unsqueeze(-2)).double()
     off_diagonal = 1.0 - torch.eye(X.shape[-2]).double()
-    kernel = "matern-5/2" if kind is Matern52 else "power-exponential"
-    return correlations(X, X, theta, p, kernel=kernel) * both * off_diagonal
+    parameters = {"amplitudes": p} if kind is Additive else {"p": p}
+    kernel: Any = NAMES.get(kind, "power-exponential")
+    return correlations(X, X, theta, kernel=kernel, **parameters) * both * off_diagonal
 
 
 @pytest.fixture(params=["kept", "blocks"])
@@ -67,7 +70,10 @@ def test_gradient_is_autograds(kind, table):
     torch.testing.assert_close(found[0], wanted[0].grad, rtol=1e-12, atol=1e-12)
     assert (found[1] is None) == (p is None)
     if p is not None:
-        torch.testing.assert_close(found[1], wanted[1].grad, rtol=1e-12, atol=1e-12)
+        assert wanted[1].grad is not None
+        # By the logarithms of amplitudes.
+        expected = wanted[1].grad * (p if kind is Additive else 1.0)
+        torch.testing.assert_close(found[1], expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -84,8 +90,9 @@ def test_rounding_makes_no_correlation_larger_than_one(kind):
     X = 0.1 + 1e-9 * draw(1, 40, 3)
     prepared = kind.of(X, torch.ones(1, 40, dtype=torch.bool))
     theta = torch.full((1, 3), 1e3).double()
-    R, _ = correlate(prepared, theta, torch.full_like(theta, 1.9) if kind is Powered else None)
-    assert R.max() <= (1.0 + 1e-15 if kind is Matern52 else 1.0)
+    others = {Powered: torch.full_like(theta, 1.9), Additive: torch.ones(1, 4).double()}
+    R, _ = correlate(prepared, theta, others.get(kind))
+    assert R.max() <= (1.0 + 1e-15 if kind in NAMES else 1.0)
     assert R.tril(-1)[0, 1:, 0].min() > 1.0 - 1e-5
 
 

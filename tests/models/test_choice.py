@@ -1,0 +1,158 @@
+"""The choice of a kernel for each model of a batch."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tcsaea_torch.models import FitConfig, TrainingSet, fit_best
+from tcsaea_torch.models.bundles import map_tensors
+from tcsaea_torch.models.choice import held_out_density
+from tcsaea_torch.models.fitting import fit
+from tcsaea_torch.models.leave_one_out import log_evidence, log_predictive_density
+from tests.models.models import draw, same
+
+CONFIGS = (FitConfig(), FitConfig(kernel="additive", nugget="fit"))
+CRITERIA = {"leave-one-out": log_predictive_density, "evidence": log_evidence}
+
+
+def functions(X):
+    """Sums of waves (members 1 and 2), and a joint bump: what one of two kernels learns."""
+    waves = (15.0 * X).cos().sum(dim=-1)
+    bump = (-4.0 * (X - 0.4).square().sum(dim=-1)).exp()
+    which = torch.tensor([[0.0], [1.0], [1.0], [0.0]]).double()
+    return which * waves + (1.0 - which) * bump
+
+
+def training(n=45, *, seed=0):
+    X = draw(4, n, 4, seed=seed)
+    return TrainingSet(X=X, y=functions(X), noise_var=torch.zeros(4, n).double())
+
+
+def constant():
+    return torch.zeros(4, dtype=torch.bool)
+
+
+@pytest.fixture(scope="module")
+def chosen():
+    return fit_best(training(), CONFIGS, trend=constant())
+
+
+@pytest.mark.parametrize("criterion", [*CRITERIA, "cross-validation"])
+def test_each_model_takes_the_kind_that_its_data_speak_for(criterion):
+    found = fit_best(training(), CONFIGS, trend=constant(), criterion=criterion)
+    assert found.choice.tolist() == [0, 1, 1, 0]
+    assert [group.members.tolist() for group in found.groups] == [[0, 3], [1, 2]]
+    for i, config in enumerate(CONFIGS):
+        model = fit(training(), config, trend=constant())
+        if criterion in CRITERIA:
+            assert torch.equal(found.scores[:, i], CRITERIA[criterion](model))
+        assert torch.equal(found.hyperparameters[i].theta, model.hyperparameters.theta)
+
+
+def test_predictions_are_those_of_the_chosen_models(chosen):
+    models = [fit(training(), config, trend=constant()) for config in CONFIGS]
+    for Z in (draw(4, 6, 4, seed=5), draw(1, 6, 4, seed=6)):
+        mean, variance = chosen.predict(Z)
+        joint_mean, covariance = chosen.predict_joint(Z)
+        for i, which in enumerate(chosen.choice.tolist()):
+            theirs = models[which].predict(Z)
+            same(mean[i], theirs[0][i], 1e-12)
+            same(variance[i], theirs[1][i], 1e-9)
+            same(covariance[i], models[which].predict_joint(Z)[1][i], 1e-9)
+        same(chosen.mean(Z), mean, 1e-12)
+        same(joint_mean, mean, 1e-12)
+
+
+def test_predictions_are_differentiable(chosen):
+    Z = draw(4, 2, 4, seed=5).requires_grad_()
+    assert torch.autograd.gradcheck(chosen.predict, (Z,))
+
+
+@pytest.mark.parametrize("members", [[0], [1], [1, 2]])
+def test_models_of_one_kind_are_handed_on_as_they_are(members):
+    train = map_tensors(training(), lambda t: t[members])
+    found = fit_best(train, CONFIGS, trend=constant()[members])
+    assert len(found.groups) == 1
+    assert found.groups[0].surrogate.factors.L.shape == (len(members), 45, 45)
+    Z = draw(len(members), 3, 4, seed=5)
+    expected = found.groups[0].surrogate.mean(Z)
+    assert torch.equal(found.mean(Z), expected)
+    again = found.condition_on(train)
+    same(again.mean(Z), expected, 1e-9)
+
+
+def test_a_batch_chooses_as_its_members(chosen):
+    Z = draw(4, 6, 4, seed=5)
+    for i in range(4):
+        alone = fit_best(
+            map_tensors(training(), lambda t, i=i: t[i : i + 1]), CONFIGS, trend=constant()[:1]
+        )
+        assert alone.choice.tolist() == [chosen.choice[i].item()]
+        same(alone.mean(Z[i : i + 1])[0], chosen.mean(Z)[i], 1e-4)
+
+
+def test_other_rows_get_the_same_hyperparameters(chosen):
+    more = training(n=60, seed=8)
+    more = replace(more, noise_var=more.noise_var.clone())
+    more.noise_var[2, 5:20] = math.inf
+    found = chosen.condition_on(more)
+    assert torch.equal(found.choice, chosen.choice)
+    for mine, theirs in zip(found.groups, chosen.groups, strict=True):
+        assert torch.equal(mine.surrogate.hyperparameters.theta,
+                           theirs.surrogate.hyperparameters.theta)  # fmt: skip
+        assert mine.surrogate.hyperparameters.variance is not None
+        torch.testing.assert_close(
+            mine.surrogate.hyperparameters.variance, theirs.surrogate.hyperparameters.variance
+        )
+        assert mine.surrogate.data.X.shape == (2, 60, 4)
+    at_rows = found.mean(more.X)
+    error = (at_rows - more.y).masked_fill(~more.live, 0.0).abs().amax(dim=-1)
+    assert (error < 1e-3).all()
+
+
+def test_appended_rows_are_as_if_conditioned_on(chosen):
+    before, more = training(), training(n=5, seed=8)
+    both = map_tensors(before, lambda t: t)
+    both = TrainingSet(
+        **{k: torch.cat([getattr(before, k), getattr(more, k)], dim=1) for k in vars(both)}
+    )
+    found, expected = chosen.extend(more.X, more.y, more.noise_var), chosen.condition_on(both)
+    Z = draw(4, 6, 4, seed=5)
+    same(found.mean(Z), expected.mean(Z), 1e-6)
+
+
+def test_warm_starts_are_those_of_each_kind(chosen):
+    again = fit_best(training(), CONFIGS, trend=constant(), init=chosen.hyperparameters)
+    assert torch.equal(again.choice, chosen.choice)
+    Z = draw(4, 6, 4, seed=5)
+    same(again.mean(Z), chosen.mean(Z), 1e-2)
+    partly = fit_best(training(), CONFIGS, trend=constant(), init=[None, chosen.hyperparameters[1]])
+    assert torch.equal(partly.hyperparameters[0].theta, chosen.hyperparameters[0].theta)
+
+
+def test_cross_validation_is_a_loop_over_fifths():
+    train = map_tensors(training(n=23), lambda t: t[1:3])
+    gone = torch.zeros(2, 23, dtype=torch.bool)
+    gone[1, 3:9] = True
+    train = replace(train, noise_var=train.noise_var.masked_fill(gone, math.inf) + 1e-3)
+    unit, trend = draw(2) + 0.5, torch.zeros(2, dtype=torch.bool)
+    for config in (replace(CONFIGS[0], nugget=1e-3), CONFIGS[1]):
+        found = held_out_density(train, config, trend, unit=unit)
+        for i in range(2):
+            total, rows = 0.0, train.live[i].nonzero().squeeze(-1)
+            for fold in range(5):
+                out = rows[fold::5]
+                one = map_tensors(train, lambda t, i=i: t[i : i + 1])
+                noise = one.noise_var.clone()
+                noise[0, out] = math.inf
+                model = fit(replace(one, noise_var=noise), config, trend=trend[:1])
+                mean, variance = model.predict(one.X[:, out])
+                hyper = model.hyperparameters
+                assert hyper.variance is not None
+                nugget = 1e-3 if hyper.nugget is None else hyper.nugget
+                variance = variance + one.noise_var[0, out] + nugget * hyper.variance
+                normal = torch.distributions.Normal(mean / unit[i], variance.sqrt() / unit[i])
+                total += normal.log_prob(one.y[:, out] / unit[i]).sum().item()
+            assert found[i].item() == pytest.approx(total / len(rows), abs=1e-3)

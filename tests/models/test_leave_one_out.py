@@ -1,0 +1,106 @@
+"""Leave-one-out in closed form, against conditioning on all rows but one."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from scipy.stats import multivariate_normal, norm
+
+from tcsaea_torch.models import Hyperparameters, KrigingGP, TrainingSet, leave_one_out
+from tcsaea_torch.models.leave_one_out import log_evidence, log_predictive_density
+from tcsaea_torch.models.surrogate import condition, scale
+from tests.models.models import draw, f64, wavy
+
+NUGGET = 0.02
+
+
+def build(*, linear=False, noisy=False, kernel: Any = "power-exponential", nugget=None, n=13):
+    """Two models, the second of which lacks rows, and their training data."""
+    X = draw(2, n, 3)
+    noise = 0.1 * draw(2, n, seed=1) if noisy else torch.zeros(2, n).double()
+    noise[1, ::4] = math.inf
+    train = TrainingSet(X=X, y=50.0 + 7.0 * wavy(X), noise_var=noise)
+    hyper = Hyperparameters(
+        theta=1.0 + 5.0 * draw(2, 3, seed=2),
+        kernel=kernel,
+        amplitudes=draw(2, 4, seed=3) + 0.1 if kernel == "additive" else None,
+        variance=f64([30.0, 60.0]),
+        nugget=nugget,
+    )
+    data, scaling = scale(train, trend=torch.full((2,), linear), input_scaling="unit")
+    return train, condition(data, scaling, hyper, nugget=NUGGET)
+
+
+@pytest.mark.parametrize("linear", [False, True])
+@pytest.mark.parametrize("noisy", [False, True])
+@pytest.mark.parametrize("kernel", ["power-exponential", "matern-5/2", "additive"])
+def test_equals_conditioning_without_the_row(kernel, noisy, linear):
+    nugget = f64([0.1, 0.003]) if kernel == "additive" else None
+    train, model = build(linear=linear, noisy=noisy, kernel=kernel, nugget=nugget)
+    found = leave_one_out(model)
+    for i in range(2):
+        for row in range(13):
+            if not train.live[i, row]:
+                assert found.error[i, row] == 0
+                assert found.variance[i, row] == math.inf
+                continue
+            noise = train.noise_var.clone()
+            noise[i, row] = math.inf
+            data, scaling = scale(
+                replace(train, noise_var=noise),
+                trend=torch.full((2,), linear),
+                input_scaling="unit",
+            )
+            without = condition(data, scaling, model.hyperparameters, nugget=NUGGET)[i]
+            mean, variance = without.predict(train.X[i, row : row + 1])
+            assert model.hyperparameters.variance is not None
+            relative = NUGGET if nugget is None else nugget[i].item()
+            own = relative * model.hyperparameters.variance[i] + train.noise_var[i, row]
+            torch.testing.assert_close(found.error[i, row], train.y[i, row] - mean[0])
+            torch.testing.assert_close(found.variance[i, row], variance[0] + own)
+
+
+def test_rows_without_which_there_is_no_trend_tell_nothing():
+    gp = KrigingGP(f64([[0.3]]), f64([2.0]), Hyperparameters(theta=f64([1.0]), variance=f64(1.0)))
+    found = leave_one_out(gp.surrogate)
+    assert found.error.tolist() == [0.0]
+    assert found.variance.tolist() == [math.inf]
+    assert log_predictive_density(gp.surrogate).isfinite()
+
+
+def test_the_density_is_scipys():
+    train, model = build(noisy=True)
+    found, density = leave_one_out(model), log_predictive_density(model)
+    for i in range(2):
+        live, unit = train.live[i], model.scaling.y_scale[i]
+        errors, variances = found.error[i][live] / unit, found.variance[i][live] / unit**2
+        expected = norm.logpdf(errors, scale=variances.sqrt()).mean()
+        assert density[i].item() == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_evidence_is_scipys():
+    train, model = build(noisy=True)
+    evidence = log_evidence(model)
+    for i in range(2):
+        live, factors = train.live[i], model.factors
+        L = factors.L[i][live][:, live]
+        C: Any = (model.variance[i] * L @ L.T).numpy()
+        rest = model.data.y[i][live] - (model.data.F[i] @ factors.beta[i])[live]
+        expected = multivariate_normal.logpdf(rest.numpy(), cov=C) / int(live.sum())
+        assert evidence[i].item() == pytest.approx(expected, abs=1e-10)
+
+
+def test_single_precision_is_close():
+    train, model = build()
+    narrow = TrainingSet(**{k: v.float() for k, v in vars(train).items()})
+    data, scaling = scale(narrow, trend=torch.full((2,), False), input_scaling="unit")
+    hyper = model.hyperparameters
+    assert hyper.variance is not None
+    hyper = replace(hyper, theta=hyper.theta.float(), variance=hyper.variance.float())
+    found = leave_one_out(condition(data, scaling, hyper, nugget=NUGGET))
+    expected = leave_one_out(model)
+    assert found.error.dtype == torch.float32
+    torch.testing.assert_close(found.error.double(), expected.error, rtol=0, atol=1e-2)
+    torch.testing.assert_close(found.variance.double(), expected.variance, rtol=1e-3, atol=0)
