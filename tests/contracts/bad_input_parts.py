@@ -9,11 +9,6 @@ from botorch.models import ModelListGP
 import tcsaea_torch as tc
 from tcsaea_torch.acquisition import AAFNormalizer, AdaptiveAcquisition, BiObjectiveEHVI
 from tcsaea_torch.evolution import Draws, RVEAConfig, Variation, rvea, simplex_lattice
-<<<<<<< HEAD
-from tcsaea_torch.kernels import PowerExponentialKernel
-from tcsaea_torch.models import BFGSOptions, FitConfig, Hyperparameters, KrigingGP, fit_kriging
-from tcsaea_torch.transfer import LinkConfig, SwarmConfig
-=======
 from tcsaea_torch.kernels import AdditiveKernel, PowerExponentialKernel
 from tcsaea_torch.models import (
     BFGSOptions,
@@ -24,8 +19,7 @@ from tcsaea_torch.models import (
     fit_best,
     fit_kriging,
 )
-from tcsaea_torch.transfer import SwarmConfig
->>>>>>> cd5f40f030de103701e3e3073b4aa202b486c627
+from tcsaea_torch.transfer import LinkConfig, SwarmConfig
 from tests.contracts.bad_input import (
     INF,
     NAN,
