@@ -19,6 +19,7 @@ from tcsaea_torch.kernels import (
     PowerMode,
     check_power_mode,
 )
+from tcsaea_torch.models.bundles import Indexed
 from tcsaea_torch.models.likelihood import Likelihood, Prepared, Standardised, evaluate, prepare
 from tcsaea_torch.models.optimise import BFGSOptions, minimise_in_box
 from tcsaea_torch.models.surrogate import (
@@ -141,12 +142,30 @@ def _check_range(name: str, value: tuple[float, float]) -> None:
     check_real(name, high, minimum=low)
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Prior(Indexed):
+    """What is known of the hyper-parameters of `b` models before data are seen.
+
+    All are normally distributed, independently.
+    """
+
+    log_theta: Float[Tensor, "b d"]
+    """Expected ln theta, in scaled units."""
+    theta_spread: Float[Tensor, "b d"]
+    """Standard deviations of ln theta."""
+    log_amplitudes: Float[Tensor, "b d1"]
+    """Expected ln a_k and ln w."""
+    amplitude_spread: Float[Tensor, "b d1"]
+    """Standard deviations of ln a_k and ln w."""
+
+
 def fit(
     train: TrainingSet,
     config: FitConfig,
     *,
     trend: Bool[Tensor, "*batch"],
     init: Hyperparameters | None = None,
+    prior: Prior | None = None,
 ) -> Surrogate:
     """Fit and condition one model for each member of a flat batch `b`.
 
@@ -155,15 +174,21 @@ def fit(
         config: How to fit.
         trend: `b`, where a linear trend is wanted.
         init: Warm start. It replaces the isotropic starts.
+        prior: Of an additive kernel's hyper-parameters; None: that of the configuration.
     """
     data, scaling = scale(train, trend=trend, input_scaling=config.input_scaling)
-    hyperparameters = maximise_likelihood(data, scaling, config, init=init)
+    hyperparameters = maximise_likelihood(data, scaling, config, init=init, prior=prior)
     return condition(data, scaling, hyperparameters, nugget=config.nugget_for(train.X.dtype))
 
 
 @torch.no_grad()
 def maximise_likelihood(
-    data: Standardised, scaling: Scaling, config: FitConfig, *, init: Hyperparameters | None
+    data: Standardised,
+    scaling: Scaling,
+    config: FitConfig,
+    *,
+    init: Hyperparameters | None,
+    prior: Prior | None = None,
 ) -> Hyperparameters:
     """Find the hyper-parameters of `b` models; see `fit`."""
     b, _, d = data.X.shape
@@ -171,7 +196,8 @@ def maximise_likelihood(
     starts = layout.starts(data, scaling, init)
     nugget = 0.0 if layout.fits_nugget else config.nugget_for(data.X.dtype)
     prepared = prepare(data, nugget, powers=config.p != 2.0, kernel=config.kernel)
-    objective = _Objective(prepared, layout, n_starts=starts.shape[1])
+    penalty = layout.penalty(data.X, prior)
+    objective = _Objective(prepared, layout, penalty, n_starts=starts.shape[1])
     lower, upper = layout.box(data.X)
     found = minimise_in_box(
         objective, starts.flatten(0, 1), lower, upper, config.options, n_rivals=starts.shape[1]
@@ -197,12 +223,21 @@ class _Objective:
     in the cache of a CPU, or fit the memory of a GPU.
     """
 
-    def __init__(self, prepared: Prepared, layout: "_Layout", *, n_starts: int) -> None:
+    def __init__(
+        self,
+        prepared: Prepared,
+        layout: "_Layout",
+        penalty: "_Penalty | None",
+        *,
+        n_starts: int,
+    ) -> None:
         self._prepared, self._layout, self._n_starts = prepared, layout, n_starts
+        self._penalty = penalty
         limit = _PART["cpu" if prepared.noise.device.type == "cpu" else "cuda"]
         self._size = max(1, limit // prepared.correlation.numbers)
         self._members: Tensor | None = None
         self._parts: list[Prepared] = []
+        self._penalties: list[_Penalty | None] = []
 
     def __call__(
         self, v: Float[Tensor, "k v"], members: Int[Tensor, " k"]
@@ -212,7 +247,8 @@ class _Objective:
             self._select(members)
         layout = self._layout
         values, gradients = [], []
-        for part, w in zip(self._parts, v.split(self._size), strict=True):
+        parts = zip(self._parts, self._penalties, v.split(self._size), strict=True)
+        for part, penalty, w in parts:
             found = evaluate(
                 part,
                 w[:, : layout.d],
@@ -221,7 +257,10 @@ class _Objective:
                 log_amplitudes=layout.log_amplitudes(w),
                 log_nugget=layout.log_nugget(w),
             )
-            value, gradient = layout.with_prior(found, w, part.n)
+            value, gradient = found.value, layout.gradient(found)
+            if penalty is not None:
+                cost, slope = penalty(w)
+                value, gradient = value + cost / part.n, gradient + slope / part.n.unsqueeze(-1)
             values.append(value)
             gradients.append(gradient)
         if len(values) == 1:
@@ -234,7 +273,24 @@ class _Objective:
             self._parts = [self._prepared[k : k + 1] for k in models.tolist()]
         else:
             self._parts = [self._prepared[k] for k in models.split(self._size)]
+        groups = models.split(self._size)
+        self._penalties = [self._penalty and self._penalty[k] for k in groups]
         self._members = members
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Penalty(Indexed):
+    """Minus the logarithm of a normal prior of the optimiser's vector."""
+
+    centre: Float[Tensor, "b v"]
+    precision: Float[Tensor, "b v"]
+    """0 where nothing is known."""
+
+    def __call__(self, v: Float[Tensor, "b v"]) -> tuple[Float[Tensor, " b"], Float[Tensor, "b v"]]:
+        """Return it and its slope."""
+        difference = v - self.centre
+        slope = difference * self.precision
+        return 0.5 * (difference * slope).sum(dim=-1), slope
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,32 +333,39 @@ class _Layout:
     def log_variance(self, v: Tensor) -> Tensor | None:
         return v[:, -1] if self.fits_variance else None
 
-    def with_prior(
-        self, found: Likelihood, v: Tensor, n: Float[Tensor, " k"]
-    ) -> tuple[Float[Tensor, " k"], Float[Tensor, "k v"]]:
-        """Return the value per row and its derivatives by the optimiser's vector."""
-        value, parts = found.value, [found.d_log_theta]
+    def gradient(self, found: Likelihood) -> Float[Tensor, "k v"]:
+        """Return the derivatives with respect to the optimiser's vector."""
+        parts = [found.d_log_theta]
         if found.d_p is not None and self.n_powers:
             is_shared = self.n_powers < self.d
             parts.append(found.d_p.sum(dim=-1, keepdim=True) if is_shared else found.d_p)
         if found.d_log_amplitudes is not None:
-            penalty, slope = self._penalty(v)
-            value = value + penalty / n
-            parts.append(found.d_log_amplitudes + slope / n.unsqueeze(-1))
+            parts.append(found.d_log_amplitudes)
         if found.d_log_nugget is not None:
             parts.append(found.d_log_nugget.unsqueeze(-1))
         if found.d_log_variance is not None:
             parts.append(found.d_log_variance.unsqueeze(-1))
-        return value, torch.cat(parts, dim=-1) if len(parts) > 1 else parts[0]
+        return torch.cat(parts, dim=-1) if len(parts) > 1 else parts[0]
 
-    def _penalty(self, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Return minus the logarithm of the prior of ln a and ln w, and its slope."""
-        log_amplitudes = self.log_amplitudes(v)
-        assert log_amplitudes is not None
-        spread = [self.config.amplitude_spread] * self.d + [self.config.weight_spread]
-        difference = log_amplitudes - self._neutral(v)
-        slope = difference / v.new_tensor(spread).square()
-        return 0.5 * (difference * slope).sum(dim=-1), slope
+    def penalty(self, X: Float[Tensor, "b n d"], prior: Prior | None) -> _Penalty | None:
+        """Return the prior of ln theta, ln a and ln w; None where there is none."""
+        if not self.n_amplitudes:
+            return None
+        b, _, d = X.shape
+        n_rest = self.fits_nugget + self.fits_variance
+        config = self.config
+        if prior is None:
+            spread = X.new_tensor([config.amplitude_spread] * d + [config.weight_spread])
+            nothing = X.new_zeros(b, d)
+            parts = [(nothing, nothing), (self._neutral(X).expand(b, -1), spread.expand(b, -1) ** -2)]
+        else:
+            parts = [
+                (prior.log_theta, prior.theta_spread**-2),
+                (prior.log_amplitudes, prior.amplitude_spread**-2),
+            ]
+        parts.append((X.new_zeros(b, n_rest), X.new_zeros(b, n_rest)))
+        centre, precision = (torch.cat(columns, dim=-1) for columns in zip(*parts, strict=True))
+        return _Penalty(centre=centre, precision=precision)
 
     def _neutral(self, like: Tensor) -> Tensor:
         """Return ln a_k = ln(1 / d), with which they sum to 1, and ln w = 0."""

@@ -1,7 +1,7 @@
 import time
 import torch
 from dataclasses import replace
-from tcsaea_torch.models.fitting import FitConfig, fit
+from tcsaea_torch.models.fitting import FitConfig, Prior, fit
 from tcsaea_torch.models.optimise import BFGSOptions
 from tcsaea_torch.models.surrogate import Hyperparameters, condition, scale
 from tcsaea_torch.models.training_set import TrainingSet, merge_duplicates
@@ -15,29 +15,37 @@ LOG = []
 TIMES = {}
 CACHE = {}
 
-def configs(cfg, warm):
-    out = []
-    for k in {"both": ("power-exponential", "additive"), "ard": ("power-exponential",), "add": ("additive",)}[cfg.kernels]:
-        kw = {"kernel": k, "options": BFGSOptions(max_evaluations=cfg.warm_evaluations if warm else cfg.max_evaluations)}
-        if cfg.nugget is not None:
-            kw["nugget"] = cfg.nugget
-            if cfg.nugget == "fit": kw["nugget_range"] = (cfg.nugget_min, 1.0)
-        if k == "power-exponential":
-            kw["theta_range"] = (1e-6, 1e3)
-        out.append(FitConfig(**kw))
-    return out
+KINDS = {"ard": {"theta_range": (1e-6, 1e3)}, "add": {"kernel": "additive"}, "a70": {"kernel": "additive", "starts": (70.0,)},
+  "a15": {"kernel": "additive", "p": 1.5}, "a15h": {"kernel": "additive", "p": 1.5, "starts": (5.0, 70.0)}, "pri": {"kernel": "additive"}, "a57": {"kernel": "additive", "starts": (5.0, 70.0)}}
 
-def group_scores(model, config, train, is_space):
+def config(cfg, kind, warm):
+    kw = dict(KINDS[kind], options=BFGSOptions(max_evaluations=cfg.warm_evaluations if warm else cfg.max_evaluations))
+    if cfg.nugget is not None:
+        kw["nugget"] = cfg.nugget
+        if cfg.nugget == "fit": kw["nugget_range"] = (cfg.nugget_min, 1.0)
+    return FitConfig(**kw)
+
+
+def group_scores(model, config, train, is_space, mode):
     """LOO log density: mean over space-filling rows plus mean over others."""
     loo = leave_one_out(model)
     z2 = (loo.error**2 / loo.variance)
     ok = train.live & (loo.variance < torch.inf)
     unit = model.scaling.y_scale.unsqueeze(-1) ** 2
-    lpd = -0.5 * (z2 + (loo.variance / unit).log())
+    logv = (loo.variance / unit).log()
     out = 0
-    for m in (ok & is_space, ok & ~is_space):
-        out = out + torch.where(m, lpd, 0.0).sum(-1) / m.sum(-1).clamp_min(1)
-    return out
+    def mean(x, m): return torch.where(m, x, 0.0).sum(-1) / m.sum(-1).clamp_min(1)
+    factor = mean(z2, ok)
+    if mode == "plain":
+        for m in (ok & is_space, ok & ~is_space):
+            out = out - 0.5 * mean(z2 + logv, m)
+    elif mode == "cal":
+        for m in (ok & is_space, ok & ~is_space):
+            if bool(m.any()): out = out - 0.5 * (mean(logv, m) + mean(z2, m).log())
+    else:
+        for m in (ok & is_space, ok & ~is_space):
+            out = out - mean((loo.error.abs() / unit.sqrt()).clamp_min(1e-6).log(), m)
+    return out, factor
 
 
 def _fit(cfg, state, name, fits, train, is_space, step):
@@ -46,15 +54,21 @@ def _fit(cfg, state, name, fits, train, is_space, step):
     no = torch.zeros(train.X.shape[0], dtype=torch.bool)
     store = CACHE.setdefault(name, {})
     for sub, tr in fits.items():
-        for c in configs(cfg, False):
-            key = (sub, c.kernel)
+        kinds = {"slow": cfg.kinds_slow, "slow+": cfg.kinds, "fast": cfg.kinds}[name]
+        for kind in kinds.split(","):
+            if kind == "ard" and sub == "mixed" and name != "slow": continue
+            c = config(cfg, kind, False)
+            key = (sub, kind)
             old = store.get(key)
             n = int(tr.n_live.max())
-            if old is not None:
+            prior = prior_from(cfg, store_fast()) if kind == "pri" else None
+            if prior is not None and old is None:
+                m = fit(tr, c, trend=no, init=Hyperparameters(theta=prior.log_theta.exp(), kernel="additive", amplitudes=prior.log_amplitudes.exp()), prior=prior)
+            elif old is not None:
                 if sub == "space" and n < 1.4 * old[2]: continue
                 if sub != "space" and step - old[3] < cfg.refit_every: continue
-                c2 = [x for x in configs(cfg, True) if x.kernel == c.kernel][0]
-                m = fit(tr, c2, trend=no, init=old[1])
+                c2 = config(cfg, kind, True)
+                m = fit(tr, c2, trend=no, init=old[1], prior=prior)
             else:
                 m = fit(tr, c, trend=no)
             store[key] = (c, m.hyperparameters, n, step)
@@ -66,15 +80,36 @@ def _fit(cfg, state, name, fits, train, is_space, step):
     for key, (c, h, n, st) in store.items():
         if not noisy: h = replace(h, variance=None)
         m = condition(data, scaling, h, nugget=c.nugget_for(train.X.dtype))
-        sc = float(group_scores(m, c, train, is_space))
+        sc, factor = group_scores(m, c, train, is_space, cfg.score)
+        sc = float(sc)
         scores[key] = round(sc, 3)
-        if best is None or sc > best[0]: best = (sc, m, key)
+        if best is None or sc > best[0]: best = (sc, m, key, factor)
     LOG.append((name, step, scores, best[2]))
     TIMES[name] = TIMES.get(name, 0) + t1 - t0
     TIMES[name + " cond"] = TIMES.get(name + " cond", 0) + time.time() - t1
-    best[1].__dict__["choice"] = best[2]
-    return best[1]
+    m = best[1]
+    if cfg.calibrate and (name != "fast" or cfg.calibrate > 1):
+        fac = best[3].clamp(1.0, 100.0)
+        m = replace(m, variance=m.variance * fac)
+    m.__dict__["choice"] = best[2]
+    return m
 
+
+def store_fast():
+    st = CACHE["fast"]
+    for k in (("space", "add"), ("space", "a57")):
+        if k in st: return st[k][1]
+
+def prior_from(cfg, h):
+    a, w = h.amplitudes[:, :-1], h.amplitudes[:, -1:]
+    d = a.shape[1]
+    r = (d * a).clamp_max(1.0)
+    lt = h.theta.log()
+    typical = (r * lt).sum(-1, keepdim=True) / r.sum(-1, keepdim=True)
+    import math
+    return Prior(log_theta=r * lt + (1 - r) * typical, theta_spread=torch.full_like(lt, cfg.prior_theta),
+        log_amplitudes=torch.cat([r * a.log() + (1 - r) * -math.log(d), w.log()], dim=-1),
+        amplitude_spread=torch.cat([torch.full_like(a, cfg.prior_amp), torch.full_like(w, 2.0)], dim=-1))
 
 def space_first(known, live, n, u):
     ok = live & known.is_space
@@ -89,6 +124,11 @@ def learn(cfg, state, run, known: Known):
     refit = step % cfg.refit_every == 0 or state["stage"] == "start"
     def u(name):
         return uniforms(run.seeds, name, step, known.X.shape[1:2], dtype=run.dtype)
+    if "fast" not in CACHE:
+        D0 = known.training_set(FAST)
+        rows0 = space_first(known, known.fast, sizes.fit, u("f"))
+        t0 = D0.take(rows0).compact()
+        _fit(cfg, state, "fast", {"space": t0}, t0, torch.ones_like(t0.y, dtype=torch.bool), step)
     D_s = known.training_set(SLOW)
     rows = choose_rows(known.slow, known.is_space, known.Y.sum(-1), sizes.condition, u("s"))
     D_s = merge_duplicates(D_s.take(rows)).compact()

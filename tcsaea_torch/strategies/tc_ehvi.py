@@ -46,7 +46,12 @@ class TCEHVI:
     guess_bounds: bool = True
     snap_faces: bool = True
     n_rounds: int = 3
-    kernels: str = "both"
+    kinds: str = "ard,add"
+    kinds_slow: str = "ard,add"
+    prior_theta: float = 1.0
+    score: str = "cal"
+    calibrate: int = 1
+    prior_amp: float = 1.5
     refit_every: int = 6
     smallest_extent: float = 0.01
     link: bool = True
