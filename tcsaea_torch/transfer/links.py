@@ -15,7 +15,7 @@ the product of something small, and something large that is hardly known.
 
 import math
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 
@@ -95,6 +95,7 @@ class Scales(Indexed):
         return (y_fast - self.first.unsqueeze(-1)) / self.span.unsqueeze(-1)
 
 
+@runtime_checkable
 class Link(Protocol):
     """One way from the fast to the slow objective."""
 

@@ -19,7 +19,7 @@ from tcsaea_torch.models import (
     fit_best,
     fit_kriging,
 )
-from tcsaea_torch.transfer import SwarmConfig
+from tcsaea_torch.transfer import LinkConfig, SwarmConfig
 from tests.contracts.bad_input import (
     INF,
     NAN,
@@ -115,6 +115,24 @@ for pull in ("inertia", "attraction"):
     bad("SwarmConfig", pull, reals(0))
 for part in ("max_speed", "threshold", "redundancy_weight"):
     bad("SwarmConfig", part, reals(0, 1))
+
+callee("LinkConfig", LinkConfig, dict)
+bad("LinkConfig", "links", [
+    ("none", None, "a sequence"), ("text", "ratio", "a sequence"), ("empty", (), "at least one"),
+    ("misspelt", ("ratoi",), "did you mean 'ratio'?", "'ratoi'"), ("number", (3,), "one of", "3"),
+])  # fmt: skip
+bad("LinkConfig", "ratio_offsets", [
+    ("none", None, "a sequence"), ("empty", (), "at least one"), ("zero", (0.0,), "> 0", "0.0"),
+    ("nan", (NAN,), "a finite real number", "nan"),
+])  # fmt: skip
+bad("LinkConfig", "kriging", objects("a FitConfig"))
+bad("LinkConfig", "margin", reals(0))
+bad("LinkConfig", "confidence", reals(0))
+bad("LinkConfig", "largest_square", reals(0, exclusive=True))
+bad("LinkConfig", "trimmed", reals(0, 0.5))
+bad("LinkConfig", "n_folds", integers(2))
+bad("LinkConfig", "min_rows", integers(2))
+bad("LinkConfig", "belief", reals(0, exclusive=True))
 
 BY_VECTORS = "KRVEA HKRVEA"
 bad(BY_VECTORS, "name", TEXT)
