@@ -3,7 +3,7 @@
     power-exponential:  r(x, x') = exp(-sum_k theta_k |x_k - x'_k|^p_k),   0 < p_k <= 2
     matern-5/2:         r(x, x') = (1 + s + s^2 / 3) exp(-s),   s^2 = 5 sum_k theta_k (x_k - x'_k)^2
     additive:           r(x, x') = (sum_k a_k z_k + w sum_{k<l} a_k a_l z_k z_l) / U0,
-                        z_k = exp(-theta_k (x_k - x'_k)^2),   U0: the numerator at x = x'
+                        z_k = exp(-theta_k |x_k - x'_k|^p),   U0: the numerator at x = x'
 
 with theta_k > 0. theta multiplies |d|^p and is not raised to p, as in DACE [Lophaven2002]
 (p = 2) and in the paper's Eq. (2). The paper's "p in (0, 1)" is a misprint: the function is
@@ -61,11 +61,11 @@ def correlations(
     """Return the correlations between the rows of A and those of B by the named kernel."""
     if kernel == "power-exponential":
         return power_exponential(A, B, theta, p)
-    assert p is None
     if kernel == "matern-5/2":
+        assert p is None
         return matern52(A, B, theta)
     assert amplitudes is not None
-    return additive(A, B, theta, amplitudes)
+    return additive(A, B, theta, amplitudes, p)
 
 
 def matern52(
@@ -117,15 +117,17 @@ def additive(
     B: Float[Tensor, "*#batch m d"],
     theta: Float[Tensor, "*#batch d"],
     amplitudes: Float[Tensor, "*#batch d1"],
+    p: Float[Tensor, "*#batch d"] | None = None,
 ) -> Float[Tensor, "*batch n m"]:
     """Return the additive correlations between the rows of A and those of B.
 
     Args:
         A: Points.
         B: Other points.
-        theta: Factor of d^2 for each dimension.
+        theta: Factor of |d|^p for each dimension.
         amplitudes: a_1, ..., a_d and w, all > 0: weights of the terms of each dimension,
             and of the products of two.
+        p: Power for each dimension; None means 2 throughout.
 
     Returns:
         Correlations in [0, 1], up to rounding. Gradients are finite everywhere, and 0 in
@@ -133,13 +135,18 @@ def additive(
     """
     tiny = torch.finfo(theta.dtype).tiny
     a, w = amplitudes[..., :-1].clamp_min(tiny), amplitudes[..., -1, None, None]
-    root, log_a = theta.clamp_min(tiny).sqrt().unsqueeze(-2), a.log()[..., None, None]
-    A, B = A * root, B * root
+    log_a, rate = a.log()[..., None, None], theta[..., None, None]
+    if p is None:
+        root = theta.clamp_min(tiny).sqrt().unsqueeze(-2)
+        A, B = A * root, B * root
     single = pairs = torch.zeros_like(A[..., :, None, 0] - B[..., None, :, 0])
     # One dimension at a time: n x m x d would not fit for large n.
     for k in range(A.shape[-1]):
         difference = A[..., :, None, k] - B[..., None, :, k]
-        term = torch.addcmul(log_a[..., k, :, :], difference, difference, value=-1.0).exp_()
+        left, right = difference, difference
+        if p is not None:
+            left, right = rate[..., k, :, :], power(difference, p[..., k])
+        term = torch.addcmul(log_a[..., k, :, :], left, right, value=-1.0).exp_()
         pairs = torch.addcmul(pairs, single, term)
         single = single + term
     # In the same order, so that the correlation at zero distance is 1 exactly.
@@ -292,11 +299,12 @@ class PowerExponentialKernel(Kernel):
 class AdditiveKernel(Kernel):
     """GPyTorch kernel (sum_k a_k z_k + w sum_{k<l} a_k a_l z_k z_l) / U0 of second order.
 
-    z_k = exp(-theta_k (x_k - x'_k)^2), and U0 is the numerator at distance 0. Use it within
+    z_k = exp(-theta_k |x_k - x'_k|^p), and U0 is the numerator at distance 0. Use it within
     a `ScaleKernel`, as `PowerExponentialKernel`.
 
     Args:
         ard_num_dims: Number of dimensions.
+        p: The power, in (0, 2]; it is not fitted.
         theta_constraint: Constraint on theta; positive by default.
         amplitude_constraint: Constraint on a and w; positive by default.
         batch_shape: Shape of a batch of kernels with hyper-parameters of their own.
@@ -314,12 +322,14 @@ class AdditiveKernel(Kernel):
     def __init__(
         self,
         ard_num_dims: int,
+        p: float = 2.0,
         theta_constraint: Interval | None = None,
         amplitude_constraint: Interval | None = None,
         batch_shape: torch.Size | None = None,
         active_dims: Sequence[int] | None = None,
     ) -> None:
         d = check_int("ard_num_dims", ard_num_dims, minimum=1)
+        p = check_real("p", p, minimum=0.0, maximum=2.0, exclusive=True)
         theta_constraint = check_constraint("theta_constraint", theta_constraint)
         amplitude_constraint = check_constraint("amplitude_constraint", amplitude_constraint)
         super().__init__(
@@ -327,6 +337,7 @@ class AdditiveKernel(Kernel):
             batch_shape=check_batch_shape(batch_shape),
             active_dims=check_active_dims(active_dims),
         )
+        self.p = p
         for name, size, constraint in (
             ("raw_theta", d, theta_constraint),
             ("raw_amplitudes", d + 1, amplitude_constraint),
@@ -342,7 +353,7 @@ class AdditiveKernel(Kernel):
 
     @property
     def theta(self) -> Tensor:
-        """`*batch x 1 x d` factors of d^2."""
+        """`*batch x 1 x d` factors of |d|^p."""
         return self.raw_theta_constraint.transform(self.raw_theta)
 
     @theta.setter
@@ -361,13 +372,15 @@ class AdditiveKernel(Kernel):
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """Return the correlations of all pairs of rows, or of equal rows with `diag`."""
         theta, amplitudes = self.theta.squeeze(-2), self.amplitudes.squeeze(-2)
+        p = None if self.p == 2.0 else torch.full_like(theta, self.p)
         if diag:
             # Pairs of single rows, with the rows as one more batch dimension.
             theta, amplitudes = theta.unsqueeze(-2), amplitudes.unsqueeze(-2)
+            p = None if p is None else p.unsqueeze(-2)
             difference = (x1 - x2).unsqueeze(-2)
             origin = torch.zeros_like(difference)
-            return additive(difference, origin, theta, amplitudes).squeeze((-2, -1))
-        return additive(x1, x2, theta, amplitudes)
+            return additive(difference, origin, theta, amplitudes, p).squeeze((-2, -1))
+        return additive(x1, x2, theta, amplitudes, p)
 
 
 def check_power_mode(p: PowerMode, *, d: int) -> int:

@@ -66,7 +66,7 @@ def measure_growth(setting: Setting) -> Measured:
 def _likelihood(n: int, d: int, device: str) -> Callable[[], object]:
     training = standardised("dtlz2", n, d, device)
     log_theta = typical_log_theta(training)
-    prepared = prepare(training, 1e-10, powers=False)
+    prepared = prepare(training, 1e-10, p=None)
     return lambda: evaluate(prepared, log_theta, None, None)
 
 

@@ -54,7 +54,7 @@ def measure(setting: Setting, problem: str, n: int, d: int) -> Measured:
     """Time a likelihood of n rows in d dimensions, p = 2."""
     training = standardised(problem, n, d, setting.device)
     log_theta = typical_log_theta(training)
-    prepared = prepare(training, 1e-10, powers=False)
+    prepared = prepare(training, 1e-10, p=None)
     rounds = paired(
         {
             OURS: lambda: evaluate(prepared, log_theta, None, None),

@@ -91,8 +91,13 @@ def check_hyperparameters(
                 f"{name}.{field} must be > 0{limit}, got {tensor[~good][0].item()}"
             )
     check_choice(f"{name}.kernel", value.kernel, KERNEL_NAMES)
-    if value.kernel != "power-exponential" and value.p is not None:
+    if value.kernel == "matern-5/2" and value.p is not None:
         raise InvalidInputError(f"{name}.p must be None with kernel {value.kernel!r}, got a tensor")
+    if value.kernel == "additive" and value.p is not None and value.p.unique().numel() > 1:
+        raise InvalidInputError(
+            f"{name}.p must be one number throughout with kernel 'additive', "
+            f"got {value.p.unique().tolist()}"
+        )
     if (value.kernel == "additive") != (value.amplitudes is not None):
         wanted = "given" if value.amplitudes is None else "None"
         raise InvalidInputError(

@@ -104,14 +104,21 @@ class Pairs:
     """1 where both rows exist, else 0."""
     table: Float[Tensor, "b d k"] | None
     """The numbers; None where the table would be too large."""
+    p: Float[Tensor, "b d"] | None
+    """Powers that are in the table; None where they are not, or are 2."""
 
     @classmethod
-    def of(cls: type[_P], X: Float[Tensor, "b n d"], live: Bool[Tensor, "b n"]) -> _P:
-        """Prepare for points X, of which `live` exist."""
+    def of(
+        cls: type[_P],
+        X: Float[Tensor, "b n d"],
+        live: Bool[Tensor, "b n"],
+        p: Float[Tensor, "b d"] | None = None,
+    ) -> _P:
+        """Prepare for points X, of which `live` exist, and powers that are fixed."""
         b, n, d = X.shape
         i, j = torch.tril_indices(n, n, -1, device=X.device)
         both = (live[..., i] & live[..., j]).to(X)
-        pairs = cls(X=X, i=i, j=j, live=both, table=None)
+        pairs = cls(X=X, i=i, j=j, live=both, table=None, p=p)
         if b * len(i) * d > _KEPT["cpu" if X.device.type == "cpu" else "cuda"]:
             return pairs
         return replace(pairs, table=pairs._entries(slice(None)))
@@ -119,7 +126,8 @@ class Pairs:
     def __getitem__(self: _P, index: Tensor | slice) -> _P:
         """Return the selected batch members."""
         kept = None if self.table is None else self.table[index]
-        return replace(self, X=self.X[index], live=self.live[index], table=kept)
+        p = None if self.p is None else self.p[index]
+        return replace(self, X=self.X[index], live=self.live[index], table=kept, p=p)
 
     @property
     def numbers(self) -> int:
@@ -141,8 +149,7 @@ class Pairs:
         X = self.X.mT
         return self._entry(X[..., self.i[block]] - X[..., self.j[block]])
 
-    @staticmethod
-    def _entry(difference: Tensor) -> Tensor:
+    def _entry(self, difference: Tensor) -> Tensor:
         """Return the numbers that belong to these differences, which are overwritten."""
         raise NotImplementedError
 
@@ -191,15 +198,14 @@ class Powered(Pairs):
 
         return self._matrix(r), backward
 
-    @staticmethod
-    def _entry(difference: Tensor) -> Tensor:
+    def _entry(self, difference: Tensor) -> Tensor:
         # At distance 0 the power vanishes with any finite logarithm.
         return difference.abs_().clamp_min_(torch.finfo(difference.dtype).tiny).log_()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Additive(Pairs):
-    """Sums of one- and two-dimensional terms; the squared differences stay.
+    """Sums of one- and two-dimensional terms; the differences' powers, which are fixed, stay.
 
     With t_k = a_k z_k, S = sum_k t_k and Q = sum_k t_k^2, R = (S + w (S^2 - Q) / 2) / U0,
     where U0 is the numerator at distance 0.
@@ -232,7 +238,7 @@ class Additive(Pairs):
             in_r = (g * r).sum(dim=-1, keepdim=True)
             g = g.mul_(self.live).div_(largest)
             in_product = (g * product).sum(dim=-1, keepdim=True)
-            # dU / d ln a_k = t_k (1 + w S) - w t_k^2, and -d_k^2 times this by theta_k.
+            # dU / d ln a_k = t_k (1 + w S) - w t_k^2, and -|d_k|^p times this by theta_k.
             linear, square = (g * (1.0 + w * S)).unsqueeze(-2), (-w * g).unsqueeze(-2)
             d_theta, d_a = torch.zeros_like(theta), torch.zeros_like(theta)
             for block in blocks:
@@ -246,9 +252,10 @@ class Additive(Pairs):
 
         return self._matrix(r), backward
 
-    @staticmethod
-    def _entry(difference: Tensor) -> Tensor:
-        return difference.square_()
+    def _entry(self, difference: Tensor) -> Tensor:
+        if self.p is None:
+            return difference.square_()
+        return difference.abs_().pow_(self.p.unsqueeze(-1))
 
 
 Correlation = Squared | Matern52 | Powered | Additive

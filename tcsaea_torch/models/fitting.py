@@ -65,9 +65,11 @@ class FitConfig:
     """
 
     p: PowerMode = 2.0
-    """Power of the kernel: fixed in (0, 2], or fitted in [1, 2]: "shared" or "ard"."""
+    """Power of the kernel: fixed in (0, 2], or fitted in [1, 2]: "shared" or "ard". Where a
+    function is steep and rough somewhere, such as x^0.1 near 0, less than 2 is less overconfident
+    there: 1.5, say."""
     kernel: KernelName = "power-exponential"
-    """"power-exponential", or "matern-5/2" or "additive", which have no power: p must be 2."""
+    """"power-exponential"; "additive", whose p is a number; or "matern-5/2", whose p must be 2."""
     input_scaling: InputScaling = "unit"
     """"unit", or "standardize" as in DACE; theta is in these units."""
     theta_range: tuple[float, float] | None = None
@@ -77,7 +79,7 @@ class FitConfig:
     starts: tuple[float, ...] | None = None
     """Isotropic starts, as the typical sum of theta d^2 between two points: far above 10
     nothing is correlated, and the likelihood has no slope. For "additive" as the typical
-    theta_k d_k^2 in one dimension, where 100 is a wave of ten periods. None: (0.4, 4), and
+    theta_k |d_k|^p in one dimension, where 100 is a wave of ten periods. None: (0.4, 4), and
     (0.3, 5, 70) for "additive"."""
     nugget: float | Literal["fit"] | None = None
     """Added to the diagonal of R; None means 1e-10 in float64 and 1e-5 in float32. "fit": one
@@ -94,8 +96,10 @@ class FitConfig:
     def __post_init__(self) -> None:
         check_power_mode(self.p, d=1)
         check_choice("kernel", self.kernel, KERNEL_NAMES)
-        if self.kernel != "power-exponential" and self.p != 2.0:
+        if self.kernel == "matern-5/2" and self.p != 2.0:
             raise InvalidInputError(f"p must be 2 with kernel {self.kernel!r}, got {self.p!r}")
+        if self.kernel == "additive" and isinstance(self.p, str):
+            raise InvalidInputError(f"p must be a number with kernel 'additive', got {self.p!r}")
         check_choice("input_scaling", self.input_scaling, ("unit", "standardize"))
         if self.theta_range is not None:
             _check_range("theta_range", self.theta_range)
@@ -125,7 +129,7 @@ class FitConfig:
             return self.theta_range
         if self.kernel != "additive":
             return 1e-8, 1e3
-        unit = _MEAN_SQUARE_DISTANCE["unit"] / _MEAN_SQUARE_DISTANCE[self.input_scaling]
+        unit = self._typical("unit") / self._typical(self.input_scaling)
         return 1e-3 * unit, 3e3 * unit
 
     def start_thetas(self, d: int) -> list[float]:
@@ -133,7 +137,12 @@ class FitConfig:
         is_additive = self.kernel == "additive"
         typical = self.starts or ((0.3, 5.0, 70.0) if is_additive else (0.4, 4.0))
         n_summed = 1 if is_additive else d
-        return [t / (n_summed * _MEAN_SQUARE_DISTANCE[self.input_scaling]) for t in typical]
+        return [t / (n_summed * self._typical(self.input_scaling)) for t in typical]
+
+    def _typical(self, scaling: InputScaling) -> float:
+        """Return what theta multiplies, for the typical distance in one dimension."""
+        power = self.p / 2 if self.kernel == "additive" and not isinstance(self.p, str) else 1.0
+        return _MEAN_SQUARE_DISTANCE[scaling] ** power
 
 
 def _check_range(name: str, value: tuple[float, float]) -> None:
@@ -195,9 +204,14 @@ def maximise_likelihood(
     layout = _Layout(d=d, config=config, fits_variance=bool((data.noise > 0).any()))
     starts = layout.starts(data, scaling, init)
     nugget = 0.0 if layout.fits_nugget else config.nugget_for(data.X.dtype)
+<<<<<<< HEAD
     prepared = prepare(data, nugget, powers=config.p != 2.0, kernel=config.kernel)
     penalty = layout.penalty(data.X, prior)
     objective = _Objective(prepared, layout, penalty, n_starts=starts.shape[1])
+=======
+    prepared = prepare(data, nugget, p=layout.powers(starts[:, 0]), kernel=config.kernel)
+    objective = _Objective(prepared, layout, n_starts=starts.shape[1])
+>>>>>>> e7adf07b968aacebe990799040b2b5aceb90b840
     lower, upper = layout.box(data.X)
     found = minimise_in_box(
         objective, starts.flatten(0, 1), lower, upper, config.options, n_rivals=starts.shape[1]

@@ -20,6 +20,7 @@ from gpytorch.models import ExactGP
 from linear_operator import to_linear_operator
 
 from tcsaea_torch.errors import InvalidInputError
+from tcsaea_torch.kernels import AdditiveKernel
 from tcsaea_torch.models.bundles import TensorStore, map_tensors
 from tcsaea_torch.models.checks import (
     check_hyperparameters,
@@ -377,3 +378,6 @@ class KrigingGP(ExactGP, GPyTorchModel, FantasizeMixin):
 def _follow_state(model: KrigingGP, _: Any) -> None:
     """After the buffers changed, follow them with what GPyTorch keeps elsewhere."""
     model._take_rows_from_buffers()
+    kernel, p = model.covar_module.base_kernel, model.hyperparameters.p
+    if isinstance(kernel, AdditiveKernel) and p is not None:
+        kernel.p = p.flatten()[0].item()

@@ -49,7 +49,7 @@ def fit_kriging(
         noise_var: `*batch x n` variances of the values in squared units of y. None
             means exact values, inf a row that does not exist.
         p: Power of the kernel: a number in (0, 2], or "shared" or "ard" to fit one in
-            [1, 2] for all or for each dimension.
+            [1, 2] for all or for each dimension ("power-exponential" only).
         kernel: "power-exponential", "matern-5/2", or "additive", which is strong where a
             function is a sum of functions of one or two variables.
         nugget: Added to the diagonal of the correlation matrix; None means 1e-10 in float64

@@ -89,7 +89,7 @@ def factorise(
         theta: Factor of |d|^p for each dimension.
         p: Powers; None means 2.
         diagonal: What is added to the diagonal of R: nugget plus relative noise.
-        kernel: Which correlation; only "power-exponential" has p.
+        kernel: Which correlation; "matern-5/2" has no p.
         amplitudes: Those of "additive".
     """
     live = data.live.to(data.X)
@@ -174,7 +174,7 @@ class Likelihood:
     d_log_theta: Float[Tensor, "*batch d"]
     """Derivative with respect to ln theta."""
     d_p: Float[Tensor, "*batch d"] | None
-    """Derivative with respect to p, if it was given."""
+    """Derivative with respect to p, if it was given and "additive" does not hold it fixed."""
     d_log_variance: Float[Tensor, "*batch"] | None
     """Derivative with respect to ln sigma^2, if it was given."""
     d_log_amplitudes: Float[Tensor, "*batch d1"] | None = None
@@ -203,18 +203,11 @@ class Prepared(Indexed):
     is_exact: Bool[Tensor, " b"]
 
 
-_KINDS: dict[KernelName, type[Squared] | type[Additive]] = {
-    "power-exponential": Squared,
-    "matern-5/2": Matern52,
-    "additive": Additive,
-}
-
-
 def prepare(
     data: Standardised,
     nugget: float,
     *,
-    powers: bool,
+    p: Float[Tensor, "b d"] | None,
     kernel: KernelName = "power-exponential",
 ) -> Prepared:
     """Prepare evaluations for b models.
@@ -222,12 +215,19 @@ def prepare(
     Args:
         data: Training data, `b x n`.
         nugget: Added to the diagonal of R; 0 where `evaluate` will be given nuggets.
-        powers: Whether powers other than 2 will be given.
-        kernel: Which correlation; only "power-exponential" knows powers.
+        p: Powers, of which "additive" keeps the values; "power-exponential" only needs to know
+            whether `evaluate` will be given some. None means 2 throughout.
+        kernel: Which correlation; "matern-5/2" has no powers.
     """
     live = data.live.to(data.X)
+    if kernel == "power-exponential":
+        correlation = (Squared if p is None else Powered).of(data.X, data.live)
+    elif kernel == "additive":
+        correlation = Additive.of(data.X, data.live, p)
+    else:
+        correlation = Matern52.of(data.X, data.live)
     return Prepared(
-        correlation=(Powered if powers else _KINDS[kernel]).of(data.X, data.live),
+        correlation=correlation,
         diagonal=1.0 + nugget * live,
         live=live,
         noise=data.noise,
@@ -252,7 +252,7 @@ def evaluate(
     Args:
         prepared: Of b models.
         log_theta: Natural logarithms of theta.
-        p: Powers; None means 2 throughout.
+        p: Powers; None means 2 throughout. Those of "additive" are in `prepared`.
         log_variance: ln sigma^2 in standardised units; None concentrates it out,
             which is exact only while all noise is 0.
         log_amplitudes: Logarithms of the amplitudes of "additive".
@@ -342,7 +342,7 @@ def negative_log_likelihood(
     def flat(value: Any) -> Any:
         return map_tensors(value, lambda t: t.reshape(-1, *t.shape[len(batch) :]))
 
-    prepared = prepare(flat(data), nugget, powers=p is not None, kernel=kernel)
+    prepared = prepare(flat(data), nugget, p=flat(p), kernel=kernel)
     found = evaluate(
         prepared,
         flat(log_theta),

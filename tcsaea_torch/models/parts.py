@@ -68,9 +68,10 @@ def unit_cube_kernel(surrogate: Surrogate) -> ScaleKernel:
         return kernel.requires_grad_(False)
     if hyper.kernel == "additive":
         assert hyper.amplitudes is not None
-        additive = AdditiveKernel(ard_num_dims=d, batch_shape=batch_shape)
+        p = 2.0 if hyper.p is None else float(hyper.p.flatten()[0])
+        additive = AdditiveKernel(ard_num_dims=d, p=p, batch_shape=batch_shape)
         kernel = ScaleKernel(additive, batch_shape=batch_shape).to(hyper.theta)
-        additive.theta = (hyper.theta / x_scale.square()).unsqueeze(-2)
+        additive.theta = (hyper.theta / x_scale**p).unsqueeze(-2)
         additive.amplitudes = hyper.amplitudes.unsqueeze(-2)
         kernel.outputscale = hyper.variance
         return kernel.requires_grad_(False)

@@ -56,7 +56,7 @@ class Hyperparameters(Indexed):
     variance: Float[Tensor, "*batch"] | None = None
     """Process variance sigma^2, squared objective units; None: its closed form."""
     kernel: KernelName = "power-exponential"
-    """Which correlation; only "power-exponential" has powers: else p is None."""
+    """Which correlation; "matern-5/2" has no powers, "additive" one for all dimensions."""
     amplitudes: Float[Tensor, "*batch d1"] | None = None
     """a_1, ..., a_d and w of "additive"; None for the others."""
     nugget: Float[Tensor, "*batch"] | None = None

@@ -46,10 +46,10 @@ class TCEHVI:
     guess_bounds: bool = True
     snap_faces: bool = True
     n_rounds: int = 3
-    kinds: str = "ard,add"
-    kinds_slow: str = "ard,add"
+    kinds: str = "ard,add,a15"
+    kinds_slow: str = "ard,add,pri"
     prior_theta: float = 1.0
-    score: str = "cal"
+    score: str = "abs"
     calibrate: int = 1
     prior_amp: float = 1.5
     refit_every: int = 6

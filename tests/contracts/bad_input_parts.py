@@ -259,6 +259,7 @@ callee("AdditiveKernel", AdditiveKernel, lambda: {"ard_num_dims": 2})
 ADDITIVE = "AdditiveKernel"
 KERNELS = f"{KERNEL} {ADDITIVE}"
 bad(ADDITIVE, "ard_num_dims", integers(1))
+bad(ADDITIVE, "p", reals(0, 2, exclusive=True))
 bad(KERNELS, "theta_constraint", objects("a gpytorch constraint", optional=True))
 bad(ADDITIVE, "amplitude_constraint", objects("a gpytorch constraint", optional=True))
 bad(KERNELS, "batch_shape", [
@@ -332,6 +333,8 @@ KERNEL_NAMES = ("additive", "matern-5/2", "power-exponential")
 bad("fit_kriging FitConfig", "kernel", choices(KERNEL_NAMES, "matern52", "matern-5/2"))
 matern = "2 with kernel 'matern-5/2'"
 bad("FitConfig", "p", [("matern", 1.5, matern), ("matern-ard", "ard", matern)], kernel="matern-5/2")
+bad("FitConfig", "p", [("additive-ard", "ard", "a number with kernel 'additive'", "'ard'")],
+    kernel="additive")  # fmt: skip
 bad("fit_kriging", "n_starts", integers(1))
 bad("KrigingGP", "nugget", reals(0, optional=True))
 bad("fit_kriging FitConfig", "nugget", [
@@ -350,6 +353,8 @@ for callee_name, name in (("fit_kriging", "init"), ("KrigingGP", "hyperparameter
         ("p-above-2", Hyperparameters(theta=THETA.theta, p=3 * THETA.theta), "<= 2", "3.0"),
         ("p-of-matern", replace(THETA, p=THETA.theta, kernel="matern-5/2"), "None with kernel",
          "a tensor"),
+        ("unequal", replace(THETA, p=torch.tensor([1.5, 1.0]).double(), kernel="additive"),
+         "one number throughout", "[1.0, 1.5]"),
     ], named=f"{name}.p")  # fmt: skip
     bad(callee_name, name, [
         ("kernel", OTHER_KERNEL, "one of additive, matern-5/2, power-exponential",

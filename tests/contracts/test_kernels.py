@@ -7,6 +7,7 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import gpytorch
@@ -71,23 +72,25 @@ def power_case(p, /, **values):
     )
 
 
-def additive(a, b, values):
+def additive(a, b, values, p=2.0):
     weights, w = values["amplitudes"][:-1], values["amplitudes"][-1]
 
     def total(z):
         pairs = itertools.combinations(weights * z, 2)
         return (weights * z).sum() + w * sum(s * t for s, t in pairs)
 
-    return float(total(np.exp(-values["theta"] * (a - b) ** 2)) / total(np.ones(len(a))))
+    return float(total(np.exp(-values["theta"] * np.abs(a - b) ** p)) / total(np.ones(len(a))))
 
 
-def additive_case(amplitudes):
+def additive_case(amplitudes, p=2.0):
     values = {"theta": THETA, "amplitudes": torch.tensor([amplitudes]).double()}
-    return Case(kind=AdditiveKernel, options={"ard_num_dims": D}, values=values, twin=additive)
+    options = {"ard_num_dims": D, "p": p}
+    return Case(kind=AdditiveKernel, options=options, values=values, twin=partial(additive, p=p))
 
 
 CASES = {
     "additive": additive_case([0.2, 0.4, 0.1, 0.3, 1.5]),
+    "additive-p=1.5": additive_case([0.2, 0.4, 0.1, 0.3, 1.5], 1.5),
     "additive-unequal": additive_case([1e-3, 5.0, 1e-2, 0.3, 1e3]),
     "p=2": power_case(2.0, theta=THETA),
     "p=1": power_case(1.0, theta=THETA),

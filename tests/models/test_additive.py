@@ -44,7 +44,11 @@ def parameters(*batch, d=3, seed=5):
     return theta, 0.1 + draw(*batch, d + 1, seed=seed + 1)
 
 
-def correlation(A, B, theta, amplitudes):
+POWERS = f64([0.8, 1.5, 1.9])
+ROUGH = replace(ADDITIVE, p=1.5)
+
+
+def correlation(A, B, theta, amplitudes, p=2.0):
     """One pair of points and one pair of dimensions at a time, in plain Python."""
     a, w = amplitudes[:-1], amplitudes[-1]
 
@@ -54,7 +58,7 @@ def correlation(A, B, theta, amplitudes):
         return sum(s * t for s, t in zip(a, z, strict=True)) + w * products
 
     at_zero = total([1.0] * len(theta))
-    return np.array([[total(np.exp(-theta * (x - y) ** 2)) / at_zero for y in B] for x in A])
+    return np.array([[total(np.exp(-theta * np.abs(x - y) ** p)) / at_zero for y in B] for x in A])
 
 
 def standardised(train, *, linear=False):
@@ -62,13 +66,33 @@ def standardised(train, *, linear=False):
     return scale(train, trend=trend, input_scaling="unit")
 
 
-def test_the_correlation_is_the_double_sum():
+@pytest.mark.parametrize("p", [None, POWERS])
+def test_the_correlation_is_the_double_sum(p):
     theta, amplitudes = parameters()
     A, B = draw(7, 3), draw(5, 3, seed=1)
-    expected = correlation(A.numpy(), B.numpy(), theta.numpy(), amplitudes.numpy())
-    found = additive(A, B, theta, amplitudes)
+    power = 2.0 if p is None else p.numpy()
+    expected = correlation(A.numpy(), B.numpy(), theta.numpy(), amplitudes.numpy(), power)
+    found = additive(A, B, theta, amplitudes, p)
     np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-14)
-    assert torch.equal(additive(A, A, theta, amplitudes).diagonal(), torch.ones(7).double())
+    assert torch.equal(additive(A, A, theta, amplitudes, p).diagonal(), torch.ones(7).double())
+
+
+def test_powers_of_two_are_the_square():
+    theta, amplitudes = parameters()
+    A, twos = draw(9, 3), torch.full((3,), 2.0).double()
+    same(additive(A, A, theta, amplitudes, twos), additive(A, A, theta, amplitudes), 1e-14)
+
+
+def test_gradients_with_powers_are_finite_where_points_meet():
+    theta, amplitudes = parameters()
+    A = draw(6, 3)
+    B = torch.cat([A[:2], draw(3, 3, seed=4)])
+    B[2, 0] = A[3, 0]
+    inputs = [v.clone().requires_grad_() for v in (A, B, theta, amplitudes, POWERS)]
+    additive(*inputs).sum().backward()
+    assert all(v.grad is not None and v.grad.isfinite().all() for v in inputs)
+    apart = [v.clone().requires_grad_() for v in (A, B[3:], theta, amplitudes, POWERS)]
+    assert torch.autograd.gradcheck(additive, apart)
 
 
 def test_only_the_ratios_of_the_amplitudes_matter():
@@ -78,29 +102,32 @@ def test_only_the_ratios_of_the_amplitudes_matter():
     same(additive(A, A, theta, other), additive(A, A, theta, amplitudes), 1e-14)
 
 
-def test_matrices_are_positive_semidefinite():
+@pytest.mark.parametrize("p", [None, 2.0 - draw(20, 6, seed=7)])
+def test_matrices_are_positive_semidefinite(p):
     theta, amplitudes = parameters(20, d=6)
     amplitudes = 10.0 ** (6.0 * amplitudes - 3.0)
-    R = additive(draw(20, 40, 6), draw(20, 40, 6), theta, amplitudes)
+    R = additive(draw(20, 40, 6), draw(20, 40, 6), theta, amplitudes, p)
     assert torch.linalg.eigvalsh(R).min() > -1e-12
 
 
 @pytest.mark.parametrize("noisy", [False, True])
 @pytest.mark.parametrize("linear", [False, True])
-def test_the_likelihood_is_the_textbooks(linear, noisy):
+@pytest.mark.parametrize("p", [2.0, 1.3])
+def test_the_likelihood_is_the_textbooks(p, linear, noisy):
     data, _ = standardised(training(noisy=noisy), linear=linear)
     theta, amplitudes = parameters(3)
     nugget = 0.01 + draw(3, seed=8)
     log_variance = draw(3, seed=4) - 0.5 if noisy else None
     found = negative_log_likelihood(
-        data, theta.log(), None, log_variance, 0.0, kernel="additive",
+        data, theta.log(), None if p == 2.0 else torch.full_like(theta, p), log_variance, 0.0,
+        kernel="additive",
         log_amplitudes=amplitudes.log(), log_nugget=nugget.log(),
     )  # fmt: skip
     for i in range(3):
         live = data.live[i].numpy()
         X, y, F, noise = (getattr(data, k)[i].numpy()[live] for k in ("X", "y", "F", "noise"))
         F, n = F[:, (F != 0).any(axis=0)], len(y)
-        C = correlation(X, X, theta[i].numpy(), amplitudes[i].numpy())
+        C = correlation(X, X, theta[i].numpy(), amplitudes[i].numpy(), p)
         C = C + np.eye(n) * nugget[i].item()
         if log_variance is not None:
             C = C + np.diag(noise) / math.exp(log_variance[i])
@@ -116,7 +143,7 @@ def test_the_likelihood_is_the_textbooks(linear, noisy):
 @pytest.mark.parametrize("with_p", [False, True])
 @pytest.mark.parametrize("noisy", [False, True])
 def test_the_gradient_is_that_of_central_differences(noisy, with_p, kernel):
-    if with_p and kernel != "power-exponential":
+    if with_p and kernel == "matern-5/2":
         return
     data, _ = standardised(training(noisy=noisy))
     theta, amplitudes = parameters(3)
@@ -129,9 +156,9 @@ def test_the_gradient_is_that_of_central_differences(noisy, with_p, kernel):
     }
     found = negative_log_likelihood(data, **at, nugget=0.0, kernel=kernel)
     assert (found.d_log_amplitudes is None) == (kernel != "additive")
-    assert (found.d_p is None) == (not with_p)
+    assert (found.d_p is None) == (not with_p or kernel == "additive")
     for name, value in at.items():
-        if value is None:
+        if value is None or (name == "p" and kernel == "additive"):
             continue
         gradient = getattr(found, f"d_{name}")
         for column in range(value.shape[-1]) if value.ndim > 1 else [...]:
@@ -147,15 +174,16 @@ def test_the_gradient_is_that_of_central_differences(noisy, with_p, kernel):
             torch.testing.assert_close(gradient[..., column], expected, rtol=1e-6, atol=2e-9)
 
 
-def test_missing_rows_are_absent_exactly():
+@pytest.mark.parametrize("p", [None, 2.0 - draw(3, 3, seed=7)])
+def test_missing_rows_are_absent_exactly(p):
     data, _ = standardised(training())
     theta, amplitudes = parameters(3)
     logs = {"log_amplitudes": amplitudes.log(), "log_nugget": torch.full((3,), -5.0).double()}
-    whole = negative_log_likelihood(data, theta.log(), None, None, 0.0, kernel="additive", **logs)
+    whole = negative_log_likelihood(data, theta.log(), p, None, 0.0, kernel="additive", **logs)
     for i in range(3):
         present = map_tensors(data[i], lambda t, i=i: t[data.live[i]] if t.ndim else t)
         alone = negative_log_likelihood(
-            present, theta[i].log(), None, None, 0.0, kernel="additive",
+            present, theta[i].log(), None if p is None else p[i], None, 0.0, kernel="additive",
             **{k: v[i] for k, v in logs.items()},
         )  # fmt: skip
         for name in ("value", "d_log_theta", "d_log_amplitudes", "d_log_nugget"):
@@ -163,11 +191,12 @@ def test_missing_rows_are_absent_exactly():
             torch.testing.assert_close(mine, whole_one, rtol=0, atol=1e-12)
 
 
-def model(*, nugget=True, noisy=False, n=14):
+def model(*, nugget=True, noisy=False, n=14, p=None):
     train = training(1, n=n, noisy=noisy)
     theta, amplitudes = parameters()
     hyper = Hyperparameters(
         theta=theta, kernel="additive", amplitudes=amplitudes, variance=f64(2.0),
+        p=None if p is None else torch.full((3,), p).double(),
         nugget=f64(0.03) if nugget else None,
     )  # fmt: skip
     return train, hyper, KrigingGP(train.X[0], train.y[0], hyper, train.noise_var[0], nugget=NUGGET)
@@ -175,10 +204,11 @@ def model(*, nugget=True, noisy=False, n=14):
 
 @pytest.mark.parametrize("nugget", [False, True])
 @pytest.mark.parametrize("noisy", [False, True])
-def test_predictions_are_those_of_a_process_in_numpy(noisy, nugget):
-    train, hyper, gp = model(nugget=nugget, noisy=noisy)
+@pytest.mark.parametrize("p", [None, 1.5])
+def test_predictions_are_those_of_a_process_in_numpy(p, noisy, nugget):
+    train, hyper, gp = model(nugget=nugget, noisy=noisy, p=p)
     assert hyper.amplitudes is not None
-    args = hyper.theta.numpy(), hyper.amplitudes.numpy()
+    args = hyper.theta.numpy(), hyper.amplitudes.numpy(), p or 2.0
     X, y, Z = train.X[0].numpy(), train.y[0].numpy(), draw(6, 3, seed=9)
     C = correlation(X, X, *args) + np.diag(train.noise_var[0].numpy()) / 2.0
     C = C + np.eye(len(y)) * (0.03 if nugget else NUGGET)
@@ -197,8 +227,9 @@ def test_predictions_are_those_of_a_process_in_numpy(noisy, nugget):
     same(posterior.variance.squeeze(-1), found[1].diagonal(), 1e-10)
 
 
-def test_predictions_are_differentiable_in_the_points():
-    _, _, gp = model()
+@pytest.mark.parametrize("p", [None, 1.5])
+def test_predictions_are_differentiable_in_the_points(p):
+    _, _, gp = model(p=p)
     Z = draw(3, 3, seed=9).requires_grad_()
     assert torch.autograd.gradcheck(gp.surrogate.predict, (Z,))
     at_rows = gp.surrogate.data.X[:2] + gp.surrogate.scaling.x_shift
@@ -210,8 +241,9 @@ def test_predictions_are_differentiable_in_the_points():
 
 
 @pytest.mark.parametrize("nugget", [False, True])
-def test_appended_rows_are_as_if_they_had_been_there(nugget):
-    train, hyper, whole = model(nugget=nugget)
+@pytest.mark.parametrize("p", [None, 1.5])
+def test_appended_rows_are_as_if_they_had_been_there(p, nugget):
+    train, hyper, whole = model(nugget=nugget, p=p)
     X, y = train.X[0], train.y[0]
     first = KrigingGP(X[:9], y[:9], hyper, nugget=NUGGET)
     both = first.condition_on_observations(X[9:], y[9:].unsqueeze(-1))
@@ -255,10 +287,11 @@ def test_a_sum_of_waves_is_learned_from_few_points():
     assert error["power-exponential"] > 0.5
 
 
-def test_a_batch_is_fitted_as_its_members():
+@pytest.mark.parametrize("base", [ADDITIVE, ROUGH])
+def test_a_batch_is_fitted_as_its_members(base):
     train = training(3, n=25)
     trend = torch.zeros(3, dtype=torch.bool)
-    config = replace(ADDITIVE, nugget="fit")
+    config = replace(base, nugget="fit")
     together = fit(train, config, trend=trend)
     Z = draw(3, 20, 3, seed=9)
     for i in range(3):
@@ -325,10 +358,11 @@ def test_a_fitted_nugget_is_the_noise_of_the_values(kernel):
     assert clean_nugget.item() < 1e-5
 
 
-def test_single_precision_is_close():
+@pytest.mark.parametrize("p", [2.0, 1.5])
+def test_single_precision_is_close(p):
     X = draw(30, 3)
-    gp = fit_kriging(X.float(), waves(X).float(), kernel="additive", nugget="fit")
-    exact = fit_kriging(X, waves(X), kernel="additive", nugget="fit")
+    gp = fit_kriging(X.float(), waves(X).float(), p=p, kernel="additive", nugget="fit")
+    exact = fit_kriging(X, waves(X), p=p, kernel="additive", nugget="fit")
     Z = draw(50, 3, seed=1)
     mean = gp.surrogate.mean(Z.float())
     assert mean.dtype == torch.float32
@@ -344,19 +378,45 @@ def test_the_state_of_a_model_makes_the_round_trip():
     assert isinstance(fresh.surrogate, Surrogate)
 
 
-def test_the_gpytorch_prior_is_the_models():
-    _, hyper, gp = model()
+def test_a_model_with_another_power_becomes_that_of_the_state():
+    (_, _, gp), (_, _, other) = model(p=1.5), model(p=1.1)
+    other.load_state_dict(saved_and_loaded(gp.state_dict()))
+    Z = draw(5, 3, seed=9)
+    same(other.forward(Z).covariance_matrix, gp.forward(Z).covariance_matrix, 1e-12)
+
+
+def steep(X):
+    """As rough near one end as x^0.1."""
+    return ((X - 0.2).abs() ** 0.1).sum(dim=-1)
+
+
+def test_a_lower_power_is_less_overconfident_about_steep_ends():
+    X, Z = draw(80, 4), draw(400, 4, seed=1)
+    misfit = {}
+    for p in (2.0, 1.5):
+        gp = fit_kriging(X, steep(X), p=p, kernel="additive")
+        mean, variance = gp.surrogate.predict(Z)
+        misfit[p] = float(((mean - steep(Z)).square() / variance).mean())
+    assert misfit[1.5] < 0.5 * misfit[2.0]
+
+
+@pytest.mark.parametrize("scaling", ["unit", "standardize"])
+@pytest.mark.parametrize("p", [None, 1.5])
+def test_the_gpytorch_prior_is_the_models(p, scaling):
+    train, hyper, _ = model(p=p)
+    gp = KrigingGP(train.X[0], train.y[0], hyper, nugget=NUGGET, input_scaling=scaling)
     Z = draw(5, 3, seed=9)
     X = gp.surrogate.scaling.inputs(Z)
     prior = gp.forward(Z).covariance_matrix
     same(prior, 2.0 * hyper.correlate(X, X), 1e-9)
 
 
-def test_no_table_larger_than_memory():
+@pytest.mark.parametrize("p", [None, 2.0 - draw(2, 3, seed=7)])
+def test_no_table_larger_than_memory(p):
     # A table that is not kept gives the same numbers, in blocks.
     X, live = draw(2, 12, 3), torch.ones(2, 12, dtype=torch.bool)
     theta, amplitudes = parameters(2)
-    kept = Additive.of(X, live)
+    kept = Additive.of(X, live, p)
     blocks = replace(kept, table=None)
     assert kept.table is not None
     for mine, theirs in zip(

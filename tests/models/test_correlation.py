@@ -112,6 +112,25 @@ def test_one_or_two_rows(kind, n, table):
         assert (gradient < 0).all()
 
 
+def test_fixed_powers_of_the_additive_kernel(table):
+    _, X, live, theta, a = make(Additive)
+    assert a is not None
+    p = 0.5 + draw(3, 4, seed=5)
+    prepared = Additive.of(X, live, p)
+    R, backward = prepared.correlate(theta, a)
+    wanted = [v.clone().requires_grad_() for v in (theta, a)]
+    both = (live.unsqueeze(-1) & live.unsqueeze(-2)).double()
+    expected = correlations(X, X, wanted[0], p, kernel="additive", amplitudes=wanted[1]) * both
+    torch.testing.assert_close(R.tril(-1), expected.tril(-1), rtol=0, atol=1e-14)
+    expected.tril(-1).sum().backward()
+    for mine, by, v in zip(backward(torch.ones_like(R)), wanted, (1.0, a), strict=True):
+        assert by.grad is not None
+        torch.testing.assert_close(mine, by.grad * v, rtol=1e-12, atol=1e-12)
+    index = torch.tensor([2, 0])
+    part, _ = prepared[index].correlate(theta[index], a[index])
+    torch.testing.assert_close(part, R[index], rtol=0, atol=1e-15)
+
+
 def test_points_that_coincide_have_no_share_in_a_power():
     X = torch.tensor([[[0.1, 0.2], [0.1, 0.7]]], dtype=torch.float64)
     prepared = Powered.of(X, torch.ones(1, 2, dtype=torch.bool))
