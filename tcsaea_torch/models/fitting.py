@@ -204,14 +204,9 @@ def maximise_likelihood(
     layout = _Layout(d=d, config=config, fits_variance=bool((data.noise > 0).any()))
     starts = layout.starts(data, scaling, init)
     nugget = 0.0 if layout.fits_nugget else config.nugget_for(data.X.dtype)
-<<<<<<< HEAD
-    prepared = prepare(data, nugget, powers=config.p != 2.0, kernel=config.kernel)
+    prepared = prepare(data, nugget, p=layout.powers(starts[:, 0]), kernel=config.kernel)
     penalty = layout.penalty(data.X, prior)
     objective = _Objective(prepared, layout, penalty, n_starts=starts.shape[1])
-=======
-    prepared = prepare(data, nugget, p=layout.powers(starts[:, 0]), kernel=config.kernel)
-    objective = _Objective(prepared, layout, n_starts=starts.shape[1])
->>>>>>> e7adf07b968aacebe990799040b2b5aceb90b840
     lower, upper = layout.box(data.X)
     found = minimise_in_box(
         objective, starts.flatten(0, 1), lower, upper, config.options, n_rivals=starts.shape[1]
