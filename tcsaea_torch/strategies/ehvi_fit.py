@@ -56,7 +56,7 @@ def _fit(cfg, state, name, fits, train, is_space, step):
     for sub, tr in fits.items():
         kinds = {"slow": cfg.kinds_slow, "slow+": cfg.kinds, "fast": cfg.kinds}[name]
         for kind in kinds.split(","):
-            if kind == "ard" and sub == "mixed" and name != "slow": continue
+            if kind == "ard" and (sub == "mixed" or name == "slow+") and name != "slow": continue
             c = config(cfg, kind, False)
             key = (sub, kind)
             old = store.get(key)
@@ -70,23 +70,39 @@ def _fit(cfg, state, name, fits, train, is_space, step):
                 c2 = config(cfg, kind, True)
                 m = fit(tr, c2, trend=no, init=old[1], prior=prior)
             else:
-                m = fit(tr, c, trend=no)
+                init = None
+                if kind in ("add", "a15"):
+                    src = None
+                    if sub == "mixed" and name != "slow": src = store.get(("space", kind))
+                    if src is None and kind == "a15": src = store.get((sub, "add"))
+                    if src is None and name == "slow+": src = CACHE["fast"].get(("space", kind))
+                    if src is not None:
+                        init = replace(src[1], p=None)
+                        c2 = replace(config(cfg, kind, True), options=BFGSOptions(max_evaluations=30))
+                m = fit(tr, c if init is None else c2, trend=no, init=init)
             store[key] = (c, m.hyperparameters, n, step)
     t1 = time.time()
     noisy = bool(((train.noise_var > 0) & (train.noise_var < torch.inf)).any())
     best = None
     scores = {}
     data, scaling = scale(train, trend=no, input_scaling="unit")
+    kept = CACHE.get(name + "/kept")
+    changed = any(st == step for (_, _, _, st) in store.values())
     for key, (c, h, n, st) in store.items():
+        if kept is not None and not changed and key != kept[0]: continue
         if not noisy: h = replace(h, variance=None)
         m = condition(data, scaling, h, nugget=c.nugget_for(train.X.dtype))
-        sc, factor = group_scores(m, c, train, is_space, cfg.score)
-        sc = float(sc)
+        if kept is not None and not changed:
+            sc, factor = 0.0, kept[1]
+        else:
+            sc, factor = group_scores(m, c, train, is_space, cfg.score)
+            sc = float(sc)
         scores[key] = round(sc, 3)
         if best is None or sc > best[0]: best = (sc, m, key, factor)
-    LOG.append((name, step, scores, best[2]))
+    if changed: LOG.append((name, step, scores, best[2]))
     TIMES[name] = TIMES.get(name, 0) + t1 - t0
     TIMES[name + " cond"] = TIMES.get(name + " cond", 0) + time.time() - t1
+    CACHE[name + "/kept"] = (best[2], best[3])
     m = best[1]
     if cfg.calibrate and (name != "fast" or cfg.calibrate > 1):
         fac = best[3].clamp(1.0, 100.0)
