@@ -1,6 +1,6 @@
 """Kriging surrogates: fit, predict, and use in GPyTorch and BoTorch."""
 
-from tcsaea_torch.models.choice import Chosen, fit_best
+from tcsaea_torch.models.choice import Candidate, Chosen, choose, fit_best
 from tcsaea_torch.models.fitting import FitConfig
 from tcsaea_torch.models.kriging import KrigingGP
 from tcsaea_torch.models.kriging_fit import fit_kriging
@@ -11,6 +11,7 @@ from tcsaea_torch.models.training_set import TrainingSet
 
 __all__ = [
     "BFGSOptions",
+    "Candidate",
     "Chosen",
     "FitConfig",
     "Hyperparameters",
@@ -18,6 +19,7 @@ __all__ = [
     "LeaveOneOut",
     "Surrogate",
     "TrainingSet",
+    "choose",
     "fit_best",
     "fit_kriging",
     "leave_one_out",

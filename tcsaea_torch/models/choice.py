@@ -1,4 +1,4 @@
-"""A kind of Kriging for each model: fit several, keep the one that predicts best.
+"""A kind of Kriging for each model: of several, keep the one that predicts best.
 
 No kernel is the best for all functions: an additive one learns a sum of one-dimensional waves
 from few points, and is misled where many variables act together. Each model of a batch takes
@@ -12,10 +12,18 @@ from typing import Literal
 
 import torch
 
-from tcsaea_torch.errors import InvalidInputError
+from tcsaea_torch.errors import FitError, InvalidInputError
+from tcsaea_torch.models.checks import check_hyperparameters
 from tcsaea_torch.models.fitting import FitConfig, fit
 from tcsaea_torch.models.leave_one_out import log_evidence, log_predictive_density
-from tcsaea_torch.models.surrogate import Hyperparameters, Surrogate, condition, scale
+from tcsaea_torch.models.likelihood import closed_form_variance, count
+from tcsaea_torch.models.surrogate import (
+    Hyperparameters,
+    Surrogate,
+    condition,
+    scale,
+    try_condition,
+)
 from tcsaea_torch.models.training_set import TrainingSet
 from tcsaea_torch.models.updating import SharedSurrogate, extend
 from tcsaea_torch.types import Bool, Float, Int, Tensor
@@ -46,7 +54,7 @@ class Chosen:
     scores: Float[Tensor, "b c"]
     """The criterion of each model with each configuration; larger is better."""
     hyperparameters: tuple[Hyperparameters, ...]
-    """All that were fitted, b of each configuration: warm starts of the next fit."""
+    """All that were to choose from, b of each configuration: warm starts of the next fit."""
     groups: tuple[Group, ...]
     """The models, by configuration."""
     trend: Bool[Tensor, " b"]
@@ -177,19 +185,97 @@ def fit_best(
     else:
         score = log_predictive_density if criterion == "leave-one-out" else log_evidence
         scores = [score(model) for model in models]
-    scores = torch.stack(scores, dim=-1)
-    choice = scores.nan_to_num(nan=-torch.inf).argmax(dim=-1)
-    counts = torch.bincount(choice, minlength=len(configs)).tolist()
+    candidates = [
+        Candidate(config=config, hyperparameters=model.hyperparameters)
+        for config, model in zip(configs, models, strict=True)
+    ]
+    return _keep_best(candidates, models, torch.stack(scores, dim=-1), trend)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Candidate:
+    """Hyper-parameters that exist already, from which `choose` may take those of a model.
+
+    Raises:
+        InvalidInputError: If a value is of another type.
+    """
+
+    config: FitConfig
+    """With which they were found; its scaling of inputs and its nugget are used."""
+    hyperparameters: Hyperparameters
+    """Of all b models of the batch."""
+
+    def __post_init__(self) -> None:
+        check_instance("config", self.config, FitConfig)
+        check_instance("hyperparameters", self.hyperparameters, Hyperparameters)
+
+
+def choose(
+    train: TrainingSet,
+    candidates: Sequence[Candidate],
+    *,
+    trend: Bool[Tensor, " b"],
+    is_space: Bool[Tensor, "b n"] | None = None,
+) -> Chosen:
+    """Condition each model of a flat batch `b` on each candidate, and keep the best: no fit.
+
+    The criterion is the leave-one-out density; see `log_predictive_density`. sigma^2 is that of
+    the candidate where rows are noisy, else its closed form. A candidate with which a model
+    cannot be factorised has the score -inf there.
+
+    Args:
+        train: Training sets without duplicates, `b x n`.
+        candidates: What to choose from; the first of equals is taken.
+        trend: Where a linear trend is wanted.
+        is_space: Rows that fill the space: these and the others get half of the say each. None:
+            each row gets the same.
+
+    Raises:
+        InvalidInputError: If an argument is wrong.
+        FitError: If a model cannot be factorised with any candidate.
+    """
+    check_sequence("candidates", candidates)
+    for candidate in candidates:
+        check_instance("candidates", candidate, Candidate)
+        check_hyperparameters("candidates", candidate.hyperparameters, train)
+    models = [_conditioned(train, candidate, trend) for candidate in candidates]
+    scores = torch.stack([log_predictive_density(model, is_space) for model in models], dim=-1)
+    failed = torch.stack([model.factors.failed for model in models], dim=-1)
+    if bool(failed.all(dim=-1).any()):
+        raise FitError(
+            f"none of the {len(candidates)} candidates makes a correlation matrix that is "
+            "positive definite"
+        )
+    return _keep_best(candidates, models, scores.masked_fill(failed, -torch.inf), trend)
+
+
+def _conditioned(train: TrainingSet, candidate: Candidate, trend: Tensor) -> Surrogate:
+    config = candidate.config
+    data, scaling = scale(train, trend=trend, input_scaling=config.input_scaling)
+    nugget = config.nugget_for(train.X.dtype)
+    model = try_condition(data, scaling, candidate.hyperparameters, nugget=nugget)
+    is_noisy = (data.noise > 0).any(dim=-1)
+    free = closed_form_variance(model.factors.quadratic, count(data))
+    variance = torch.where(is_noisy, model.variance, free)
+    known = replace(model.hyperparameters, variance=variance * scaling.y_scale.square())
+    return replace(model, variance=variance, hyperparameters=known)
+
+
+def _keep_best(
+    candidates: Sequence[Candidate], models: Sequence[Surrogate], scores: Tensor, trend: Tensor
+) -> Chosen:
+    choice = scores.nan_to_num(nan=-torch.inf, neginf=-torch.inf).argmax(dim=-1)
+    counts = torch.bincount(choice, minlength=len(candidates)).tolist()
     groups = []
-    for i, model in enumerate(models):
+    for i, (candidate, model) in enumerate(zip(candidates, models, strict=True)):
         if counts[i]:
             members = (choice == i).nonzero().squeeze(-1)
             mine = model if counts[i] == len(choice) else model[members]
-            groups.append(Group(config=configs[i], members=members, surrogate=mine))
+            groups.append(Group(config=candidate.config, members=members, surrogate=mine))
     return Chosen(
         choice=choice,
         scores=scores,
-        hyperparameters=tuple(model.hyperparameters for model in models),
+        hyperparameters=tuple(candidate.hyperparameters for candidate in candidates),
         groups=tuple(groups),
         trend=trend,
     )

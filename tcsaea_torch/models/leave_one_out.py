@@ -16,7 +16,7 @@ import torch
 from tcsaea_torch.models.bundles import Indexed
 from tcsaea_torch.models.likelihood import count
 from tcsaea_torch.models.surrogate import Surrogate
-from tcsaea_torch.types import Float, Tensor
+from tcsaea_torch.types import Bool, Float, Tensor
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -38,10 +38,8 @@ def leave_one_out(surrogate: Surrogate) -> LeaveOneOut:
     """Return the leave-one-out errors of conditioned models; O(n^3), as conditioning."""
     factors, live = surrogate.factors, surrogate.data.live
     n = factors.L.shape[-1]
-    eye = torch.eye(n, dtype=factors.L.dtype, device=factors.L.device)
-    inverse = torch.linalg.solve_triangular(factors.L, eye.expand_as(factors.L), upper=False)
     u = torch.linalg.solve_triangular(factors.FCiF_chol, factors.CiF.mT, upper=False)
-    precision = inverse.square().sum(dim=-2)
+    precision = torch.cholesky_inverse(factors.L).diagonal(dim1=-2, dim2=-1)
     left = precision - u.square().sum(dim=-2)
     is_known = live & (left > 8 * n * torch.finfo(left.dtype).eps * precision)
     left = torch.where(is_known, left, 1.0)
@@ -53,10 +51,17 @@ def leave_one_out(surrogate: Surrogate) -> LeaveOneOut:
     )
 
 
-def log_predictive_density(surrogate: Surrogate) -> Float[Tensor, "*batch"]:
+def log_predictive_density(
+    surrogate: Surrogate, is_space: Bool[Tensor, "*batch n"] | None = None
+) -> Float[Tensor, "*batch"]:
     """Return the mean log density of the rows' values, each predicted without its row.
 
     Densities are of standardised values.
+
+    Args:
+        surrogate: Conditioned models.
+        is_space: Rows that fill the space. The result is then the mean over these plus the mean
+            over the others, so that many rows near an optimum do not outvote the rest.
     """
     found = leave_one_out(surrogate)
     is_known = found.variance < torch.inf
@@ -64,8 +69,12 @@ def log_predictive_density(surrogate: Surrogate) -> Float[Tensor, "*batch"]:
     variance = torch.where(is_known, found.variance / unit.square(), 1.0)
     error = found.error / unit
     density = -0.5 * (variance.log() + error.square() / variance + math.log(2.0 * math.pi))
-    n_known = is_known.sum(dim=-1).clamp_min(1)
-    return (density * is_known).sum(dim=-1) / n_known
+    groups = [is_known] if is_space is None else [is_known & is_space, is_known & ~is_space]
+    means = ((density * rows).sum(dim=-1) / rows.sum(dim=-1).clamp_min(1) for rows in groups)
+    total = next(means)
+    for mean in means:
+        total = total + mean
+    return total
 
 
 def log_evidence(surrogate: Surrogate) -> Float[Tensor, "*batch"]:

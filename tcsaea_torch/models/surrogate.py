@@ -239,6 +239,20 @@ def condition(
     Raises:
         FitError: If even the largest jitter does not make C positive definite.
     """
+    surrogate = try_condition(data, scaling, hyperparameters, nugget=nugget)
+    if bool(surrogate.factors.failed.any()):
+        theta = hyperparameters.theta
+        raise FitError(
+            f"the correlation matrix is not positive definite, even with {JITTERS[-1]:g} added "
+            f"to its diagonal; theta ranges from {theta.min():.3g} to {theta.max():.3g}"
+        )
+    return surrogate
+
+
+def try_condition(
+    data: Standardised, scaling: Scaling, hyperparameters: Hyperparameters, *, nugget: float
+) -> Surrogate:
+    """As `condition`, but mark in `factors.failed` the members that cannot be factorised."""
     n = count(data)
     given = hyperparameters.variance
     variance = None if given is None else given / scaling.y_scale.square()
@@ -257,11 +271,6 @@ def condition(
             break
         jitter = torch.where(factors.failed, size, jitter)
         factors = factorise(data, theta, p, diagonal + jitter.unsqueeze(-1), **kind)
-    if bool(factors.failed.any()):
-        raise FitError(
-            f"the correlation matrix is not positive definite, even with {JITTERS[-1]:g} added "
-            f"to its diagonal; theta ranges from {theta.min():.3g} to {theta.max():.3g}"
-        )
     if variance is None:
         variance = closed_form_variance(factors.quadratic, n)
     return Surrogate(

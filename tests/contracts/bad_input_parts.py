@@ -12,10 +12,12 @@ from tcsaea_torch.evolution import Draws, RVEAConfig, Variation, rvea, simplex_l
 from tcsaea_torch.kernels import AdditiveKernel, PowerExponentialKernel
 from tcsaea_torch.models import (
     BFGSOptions,
+    Candidate,
     FitConfig,
     Hyperparameters,
     KrigingGP,
     TrainingSet,
+    choose,
     fit_best,
     fit_kriging,
 )
@@ -407,6 +409,28 @@ bad("fit_best", "configs", [
 CRITERIA = ("cross-validation", "evidence", "leave-one-out")
 bad("fit_best", "criterion", choices(CRITERIA, "evidense", "evidence"))
 bad("fit_best", "init", [("too-many", [None, None], "one entry for each of the 1", "2")])
+ONE = Hyperparameters(theta=torch.ones(1, 2).double())
+callee("Candidate", Candidate, lambda: {"config": FitConfig(), "hyperparameters": ONE})
+bad("Candidate", "config", objects("a FitConfig"))
+bad("Candidate", "hyperparameters", objects("Hyperparameters"))
+callee(
+    "choose",
+    choose,
+    lambda: {
+        "train": FITS,
+        "candidates": [Candidate(config=FitConfig(), hyperparameters=ONE)],
+        "trend": torch.tensor([False]),
+    },
+    exempt={
+        "train": "checked by itself",
+        "trend": "a mask, in its annotation",
+        "is_space": "a mask, in its annotation",
+    },
+)
+bad("choose", "candidates", [
+    ("number", 1.0, many), ("none", None, many), ("empty", (), "at least"),
+    ("configs", (FitConfig(),), "a Candidate", "FitConfig"),
+])  # fmt: skip
 bad("FitConfig", "options", objects("a BFGSOptions"))
 bad("BFGSOptions", "max_evaluations", integers(1))
 bad("BFGSOptions", "check_every", integers(1, optional=True))
