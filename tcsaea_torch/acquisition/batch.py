@@ -64,7 +64,7 @@ class Front:
         self, mean: Float[Tensor, "b k 2"], variance: Float[Tensor, "b k 2"]
     ) -> Float[Tensor, "b k"]:
         """Return the logarithms of the EHVI of predictions in its own units."""
-        sd = variance.sqrt().clamp_min(SMALLEST_SD)
+        sd = variance.clamp_min(0.0).sqrt().clamp_min(SMALLEST_SD)
         strips = Strips.between(self.Y, self.alive, self.ref_point)
         return log_ehvi(mean, sd, strips, self.lower_bound)
 
@@ -76,6 +76,7 @@ def greedy_ehvi(
     front: Front,
     n: Int[Tensor, " b"],
     n_slots: int,
+    bonus: Float[Tensor, "b k"] | None = None,
 ) -> tuple[Int[Tensor, "b s"], Bool[Tensor, "b s"]]:
     """Choose candidates by EHVI, one after the other.
 
@@ -86,17 +87,20 @@ def greedy_ehvi(
         front: What is to be improved.
         n: How many each run takes.
         n_slots: Room for them, at least the largest n.
+        bonus: Added to the logarithms of the EHVI, such as that of a probability.
 
     Returns:
         Indices of candidates in the order of choice, and which of them count.
     """
     b, k = free.shape
     members = torch.arange(b, device=mean.device)
-    tiny = SMALLEST_SD**2
+    tiny, lowest = SMALLEST_SD**2, torch.finfo(mean.dtype).min / 4
     chosen, counts = [], []
     for j in range(min(n_slots, k)):
         variance = covariance.diagonal(dim1=-2, dim2=-1).mT
-        score = front.log_ehvi(mean, variance.clamp_min(0.0)).masked_fill(~free, -torch.inf)
+        # Finite, so that one that is free comes first even where nothing is expected.
+        score = front.log_ehvi(mean, variance).clamp_min(lowest)
+        score = (score if bonus is None else score + bonus).masked_fill(~free, -torch.inf)
         best = score.argmax(dim=1)
         counts_now = free[members, best] & (j < n)
         chosen.append(best)

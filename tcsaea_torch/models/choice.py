@@ -15,7 +15,14 @@ import torch
 from tcsaea_torch.errors import FitError, InvalidInputError
 from tcsaea_torch.models.checks import check_hyperparameters
 from tcsaea_torch.models.fitting import FitConfig, fit
-from tcsaea_torch.models.leave_one_out import log_evidence, log_predictive_density
+from tcsaea_torch.models.leave_one_out import (
+    LeaveOneOut,
+    leave_one_out,
+    log_evidence,
+    log_predictive_density,
+    mean_log_error,
+    variance_factor,
+)
 from tcsaea_torch.models.likelihood import closed_form_variance, count
 from tcsaea_torch.models.surrogate import (
     Hyperparameters,
@@ -32,6 +39,9 @@ from tcsaea_torch.validation import check_choice, check_instance, check_sequence
 Criterion = Literal["leave-one-out", "cross-validation", "evidence"]
 CRITERIA: tuple[Criterion, ...] = ("leave-one-out", "cross-validation", "evidence")
 _N_FOLDS = 5
+
+Score = Literal["density", "error"]
+_SCORES = {"density": log_predictive_density, "error": mean_log_error}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -78,6 +88,31 @@ class Chosen:
         mean, covariance = self._gather(Xq, lambda model, X: model.predict_joint(X))
         return mean, covariance
 
+    def leave_one_out(self) -> LeaveOneOut:
+        """Return what the models would have predicted at each of their rows without it."""
+        found = [leave_one_out(group.surrogate) for group in self.groups]
+        order = torch.cat([group.members for group in self.groups]).argsort()
+        return LeaveOneOut(
+            error=torch.cat([part.error for part in found])[order],
+            variance=torch.cat([part.variance for part in found])[order],
+        )
+
+    def variance_factor(self) -> Float[Tensor, " b"]:
+        """Return by what variances must be multiplied to agree with leave-one-out errors."""
+        factor = torch.ones_like(self.scores[:, 0])
+        for group in self.groups:
+            factor[group.members] = variance_factor(group.surrogate)
+        return factor
+
+    def widened(self, factor: Float[Tensor, " b"]) -> "Chosen":
+        """Return the models with variances multiplied by a factor."""
+
+        def widen(group: Group) -> Surrogate:
+            model = group.surrogate
+            return replace(model, variance=model.variance * factor[group.members])
+
+        return self._replaced(widen)
+
     def condition_on(self, train: TrainingSet) -> "Chosen":
         """Return the models with these rows instead; hyper-parameters and sigma^2 stay.
 
@@ -89,7 +124,8 @@ class Chosen:
         """
 
         def conditioned(group: Group) -> Surrogate:
-            config, rows = group.config, _members(train, group.members, self)
+            config = group.config
+            rows = train if len(self.groups) == 1 else train[group.members]
             trend = self.trend[group.members]
             data, scaling = scale(rows, trend=trend, input_scaling=config.input_scaling)
             nugget = config.nugget_for(rows.X.dtype)
@@ -129,13 +165,6 @@ class Chosen:
         ]
         order = torch.cat([group.members for group in self.groups]).argsort()
         return [torch.cat(parts)[order] for parts in zip(*answers, strict=True)]
-
-
-def _members(train: TrainingSet, index: Tensor, chosen: Chosen) -> TrainingSet:
-    """Return some members' sets: the set itself where these are all."""
-    if len(chosen.groups) == 1:
-        return train
-    return TrainingSet(X=train.X[index], y=train.y[index], noise_var=train.noise_var[index])
 
 
 def fit_best(
@@ -216,12 +245,13 @@ def choose(
     *,
     trend: Bool[Tensor, " b"],
     is_space: Bool[Tensor, "b n"] | None = None,
+    score: Score = "density",
 ) -> Chosen:
     """Condition each model of a flat batch `b` on each candidate, and keep the best: no fit.
 
-    The criterion is the leave-one-out density; see `log_predictive_density`. sigma^2 is that of
-    the candidate where rows are noisy, else its closed form. A candidate with which a model
-    cannot be factorised has the score -inf there.
+    The criterion are leave-one-out predictions. sigma^2 is that of the candidate where rows
+    are noisy, else its closed form. A candidate with which a model cannot be factorised has
+    the score -inf there.
 
     Args:
         train: Training sets without duplicates, `b x n`.
@@ -229,17 +259,17 @@ def choose(
         trend: Where a linear trend is wanted.
         is_space: Rows that fill the space: these and the others get half of the say each. None:
             each row gets the same.
+        score: "density" of the values, see `log_predictive_density`, or "error", see
+            `mean_log_error`.
 
     Raises:
         InvalidInputError: If an argument is wrong.
         FitError: If a model cannot be factorised with any candidate.
     """
-    check_sequence("candidates", candidates)
-    for candidate in candidates:
-        check_instance("candidates", candidate, Candidate)
-        check_hyperparameters("candidates", candidate.hyperparameters, train)
+    _check_candidates(candidates, train)
+    score_of = _SCORES[check_choice("score", score, _SCORES)]
     models = [_conditioned(train, candidate, trend) for candidate in candidates]
-    scores = torch.stack([log_predictive_density(model, is_space) for model in models], dim=-1)
+    scores = torch.stack([score_of(model, is_space) for model in models], dim=-1)
     failed = torch.stack([model.factors.failed for model in models], dim=-1)
     if bool(failed.all(dim=-1).any()):
         raise FitError(
@@ -247,6 +277,55 @@ def choose(
             "positive definite"
         )
     return _keep_best(candidates, models, scores.masked_fill(failed, -torch.inf), trend)
+
+
+def condition_chosen(
+    train: TrainingSet,
+    candidates: Sequence[Candidate],
+    choice: Int[Tensor, " b"],
+    *,
+    trend: Bool[Tensor, " b"],
+) -> Chosen:
+    """Condition models of a flat batch `b` on the candidates that an earlier choice made.
+
+    Args:
+        train: Training sets without duplicates, `b x n`.
+        candidates: What there was to choose from.
+        choice: Index of each model's candidate.
+        trend: Where a linear trend is wanted.
+
+    Raises:
+        InvalidInputError: If an argument is wrong.
+        FitError: If a model cannot be factorised.
+    """
+    _check_candidates(candidates, train)
+    groups = []
+    for i, n in enumerate(torch.bincount(choice, minlength=len(candidates)).tolist()):
+        if n == 0:
+            continue
+        config, mine, members = candidates[i].config, candidates[i], (choice == i).nonzero()
+        rows, members = train, members.squeeze(-1)
+        if n < len(choice):
+            mine = replace(mine, hyperparameters=mine.hyperparameters[members])
+            rows = train[members]
+        model = _conditioned(rows, mine, trend[members])
+        if bool(model.factors.failed.any()):
+            raise FitError("the correlation matrix of the chosen model is not positive definite")
+        groups.append(Group(config=config, members=members, surrogate=model))
+    return Chosen(
+        choice=choice,
+        scores=torch.zeros(len(choice), len(candidates), dtype=train.y.dtype, device=choice.device),
+        hyperparameters=tuple(candidate.hyperparameters for candidate in candidates),
+        groups=tuple(groups),
+        trend=trend,
+    )
+
+
+def _check_candidates(candidates: Sequence[Candidate], train: TrainingSet) -> None:
+    check_sequence("candidates", candidates)
+    for candidate in candidates:
+        check_instance("candidates", candidate, Candidate)
+        check_hyperparameters("candidates", candidate.hyperparameters, train)
 
 
 def _conditioned(train: TrainingSet, candidate: Candidate, trend: Tensor) -> Surrogate:

@@ -19,6 +19,11 @@ from tcsaea_torch.models.surrogate import Surrogate
 from tcsaea_torch.types import Bool, Float, Tensor
 
 
+_SMALLEST_ERROR = 1e-6
+"""Errors below this share of the values' spread are equally good."""
+_LARGEST_FACTOR = 100.0
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LeaveOneOut(Indexed):
     """What models would have predicted at each of their rows without this row.
@@ -69,8 +74,44 @@ def log_predictive_density(
     variance = torch.where(is_known, found.variance / unit.square(), 1.0)
     error = found.error / unit
     density = -0.5 * (variance.log() + error.square() / variance + math.log(2.0 * math.pi))
+    return _mean_of_groups(density, is_known, is_space)
+
+
+def mean_log_error(
+    surrogate: Surrogate, is_space: Bool[Tensor, "*batch n"] | None = None
+) -> Float[Tensor, "*batch"]:
+    """Return minus the mean logarithm of the rows' errors, each predicted without its row.
+
+    Unlike a density it asks nothing of the variances, which `variance_factor` can mend, and
+    a few rows that no model foresees hardly count. Errors are of standardised values.
+
+    Args:
+        surrogate: Conditioned models.
+        is_space: As in `log_predictive_density`.
+    """
+    found = leave_one_out(surrogate)
+    unit = surrogate.scaling.y_scale.unsqueeze(-1)
+    size = (found.error.abs() / unit).clamp_min(_SMALLEST_ERROR)
+    return _mean_of_groups(-size.log(), found.variance < torch.inf, is_space)
+
+
+def variance_factor(surrogate: Surrogate) -> Float[Tensor, "*batch"]:
+    """Return by what variances must be multiplied to agree with leave-one-out errors.
+
+    The mean square of the errors in units of their standard deviations; at least 1, since
+    hyper-parameters have seen all rows, and at most 100.
+    """
+    found = leave_one_out(surrogate)
+    is_known = found.variance < torch.inf
+    squares = torch.where(is_known, found.error.square() / found.variance, 0.0)
+    mean = squares.sum(dim=-1) / is_known.sum(dim=-1).clamp_min(1)
+    return mean.clamp(1.0, _LARGEST_FACTOR)
+
+
+def _mean_of_groups(values: Tensor, is_known: Tensor, is_space: Tensor | None) -> Tensor:
+    """Return the mean over all known rows, or the sum of those of two groups."""
     groups = [is_known] if is_space is None else [is_known & is_space, is_known & ~is_space]
-    means = ((density * rows).sum(dim=-1) / rows.sum(dim=-1).clamp_min(1) for rows in groups)
+    means = ((values * rows).sum(dim=-1) / rows.sum(dim=-1).clamp_min(1) for rows in groups)
     total = next(means)
     for mean in means:
         total = total + mean

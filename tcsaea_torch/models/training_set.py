@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 import torch
 
 from tcsaea_torch.errors import InvalidInputError
+from tcsaea_torch.models.bundles import Indexed
 from tcsaea_torch.rng import mix64
 from tcsaea_torch.rows import take_rows
 from tcsaea_torch.types import Bool, Float, Int, Tensor
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TrainingSet:
+class TrainingSet(Indexed):
     """Inputs, outputs and noise variances of `*batch` surrogates.
 
     Raises:

@@ -1,65 +1,103 @@
-"""The surrogates of TC-EHVI, and which rows of an archive they learn from."""
+"""The models of TC-EHVI at a moment: GP_f, GP_s, and the link between the objectives."""
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
-from tcsaea_torch.models.fitting import FitConfig, maximise_likelihood
-from tcsaea_torch.models.surrogate import Hyperparameters, Surrogate, condition, scale
+from tcsaea_torch.metrics import is_non_dominated
+from tcsaea_torch.models.bundles import flatten, restore
+from tcsaea_torch.models.choice import Chosen
+from tcsaea_torch.models.leave_one_out import LeaveOneOut
 from tcsaea_torch.models.training_set import TrainingSet, merge_duplicates
 from tcsaea_torch.rng import uniforms
-from tcsaea_torch.strategies.base import FAST, SLOW, RunView, State, tensor_in
+from tcsaea_torch.rows import take_rows
+from tcsaea_torch.strategies.base import FAST, SLOW, RunView, State
+from tcsaea_torch.strategies.ehvi_rows import Known, Sizes, choose_rows, distance_from_front
+from tcsaea_torch.strategies.ehvi_surrogates import KernelKind, Learner, ModelName, sources
+from tcsaea_torch.transfer import LearnedLink, LinkConfig, SlowFromFast, believe, fit_links
 from tcsaea_torch.types import Bool, Float, Int, Tensor
 
+_LINK_GROWTH = 1.6
+"""Links are fitted and chosen again when the rows with both values have grown by this factor."""
 
-@dataclass(frozen=True, kw_only=True)
-class Sizes:
-    """How many rows a model learns from."""
 
-    fit: int
-    """Rows whose likelihood is maximised."""
-    condition: int
-    """Rows that predictions rest on."""
+class Model(Protocol):
+    """What predicts one objective of each run."""
 
-    @classmethod
-    def of(cls, d: int) -> "Sizes":
-        """Return the sizes for d dimensions."""
-        return cls(fit=400, condition=700) if d <= 13 else cls(fit=300, condition=400)
+    def mean(self, Xq: Tensor) -> Tensor:
+        """Predict means `b x q`."""
+        ...
+
+    def predict(self, Xq: Tensor) -> tuple[Tensor, Tensor]:
+        """Predict means and variances."""
+        ...
+
+    def predict_joint(self, Xq: Tensor) -> tuple[Tensor, Tensor]:
+        """Predict means and covariances `b x q x q`."""
+        ...
+
+    def extend(self, X: Tensor, y: Tensor, noise_var: Tensor) -> "Model":
+        """Return the model with more rows."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Known:
-    """What may be known of b runs at this moment."""
+class Either:
+    """One model for some runs of a batch, another one for the others."""
 
-    X: Float[Tensor, "b n d"]
-    Y: Float[Tensor, "b n 2"]
-    observed: Bool[Tensor, "b n 2"]
-    is_space: Bool[Tensor, "b n"]
-    """Rows that fill the space, where others were chosen by a model."""
+    first: Model
+    second: Model
+    is_first: Bool[Tensor, " b"]
 
-    @property
-    def fast(self) -> Bool[Tensor, "b n"]:
-        return self.observed[..., FAST]
+    def mean(self, Xq: Tensor) -> Tensor:
+        """Predict means."""
+        first, second = self.first.mean(Xq), self.second.mean(Xq)
+        return torch.where(self.is_first[:, None], first, second)
 
-    @property
-    def slow(self) -> Bool[Tensor, "b n"]:
-        return self.observed[..., SLOW]
+    def predict(self, Xq: Tensor) -> tuple[Tensor, Tensor]:
+        """Predict means and variances."""
+        pairs = zip(self.first.predict(Xq), self.second.predict(Xq), strict=True)
+        mean, variance = (torch.where(self.is_first[:, None], a, b) for a, b in pairs)
+        return mean, variance
 
-    @property
-    def both(self) -> Bool[Tensor, "b n"]:
-        return self.observed.all(dim=-1)
+    def predict_joint(self, Xq: Tensor) -> tuple[Tensor, Tensor]:
+        """Predict means and covariances."""
+        (m1, c1), (m2, c2) = self.first.predict_joint(Xq), self.second.predict_joint(Xq)
+        is_first = self.is_first[:, None]
+        return torch.where(is_first, m1, m2), torch.where(is_first.unsqueeze(-1), c1, c2)
 
-    def training_set(self, column: int) -> TrainingSet:
-        """Return the values of an objective."""
-        return TrainingSet.from_mask(self.X, self.Y[..., column], self.observed[..., column])
+    def extend(self, X: Tensor, y: Tensor, noise_var: Tensor) -> "Either":
+        """Return both models with more rows."""
+        first, second = (m.extend(X, y, noise_var) for m in (self.first, self.second))
+        return Either(first=first, second=second, is_first=self.is_first)
+
+
+def believe_rows(
+    model: Model, X: Float[Tensor, "b n d"], y: Float[Tensor, "b n"], rows: Bool[Tensor, "b n"]
+) -> Model:
+    """Condition a model on values that are believed, as if they had been measured.
+
+    Args:
+        model: A model of each run.
+        X: Points.
+        y: Their values, as far as they are believed.
+        rows: Which of them are.
+    """
+    n = int(rows.sum(dim=1).amax())
+    if n == 0:
+        return model
+    index = (~rows).to(torch.int8).argsort(dim=1, stable=True)[:, :n]
+    noise_var = torch.zeros_like(y).masked_fill(~rows, torch.inf)
+    return model.extend(take_rows(X, index), y.gather(1, index), noise_var.gather(1, index))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Models:
     """GP_f and GP_s of each run."""
 
-    fast: Surrogate
-    slow: Surrogate
+    fast: Model
+    slow: Model
 
     def mean(self, X: Float[Tensor, "b k d"]) -> Float[Tensor, "b k 2"]:
         """Predict both objectives."""
@@ -69,8 +107,9 @@ class Models:
         self, X: Float[Tensor, "b k d"]
     ) -> tuple[Float[Tensor, "b k 2"], Float[Tensor, "b k 2"]]:
         """Predict means and variances of both objectives."""
-        (mean_f, var_f), (mean_s, var_s) = self.fast.predict(X), self.slow.predict(X)
-        return torch.stack([mean_f, mean_s], dim=-1), torch.stack([var_f, var_s], dim=-1)
+        parts = zip(self.fast.predict(X), self.slow.predict(X), strict=True)
+        mean, variance = (torch.stack(pair, dim=-1) for pair in parts)
+        return mean, variance
 
     def predict_joint(
         self, X: Float[Tensor, "b k d"]
@@ -80,49 +119,156 @@ class Models:
         return torch.stack([mean_f, mean_s], dim=-1), torch.stack([cov_f, cov_s], dim=1)
 
 
-def choose_rows(
-    known: Bool[Tensor, "b n"],
-    is_space: Bool[Tensor, "b n"],
-    distance: Float[Tensor, "b n"],
-    n_max: int,
-    u: Float[Tensor, "b n"],
-) -> Int[Tensor, "b k"]:
-    """Return at most n_max rows: half of them space-filling, a quarter near the front.
+@dataclass(frozen=True, kw_only=True)
+class Modelling:
+    """How the models of a step are learned; see the fields of `TCEHVI`."""
 
-    The rest is drawn at random. A sample of the best alone would know nothing of where the
-    search has not been.
+    kernels: tuple[KernelKind, ...]
+    shares_structure: bool
+    link: LinkConfig | None
+    refit_after: float
+    noisy: bool
+    calibrated: bool
+
+    def learn(
+        self,
+        state: State,
+        run: RunView,
+        known: Known,
+        lower_bound: Float[Tensor, "b 2"] | None,
+    ) -> tuple[Models, Float[Tensor, "b n 2"], State]:
+        """Learn from all that is known.
+
+        Args:
+            state: What earlier steps found.
+            run: The runs.
+            known: What may be known.
+            lower_bound: What no value falls below.
+
+        Returns:
+            The models; the values of all rows, predicted where they are not known; and the
+            state with what was found.
+        """
+        clock, sizes = int(run.used.sum(dim=1).amax()), Sizes.of(run.d)
+        n = known.X.shape[1]
+
+        def u(name: str) -> Tensor:
+            return uniforms(run.seeds, f"rows/{name}", n, (n,), dtype=run.dtype)
+
+        def learn(
+            model: ModelName, D: TrainingSet, Y: Tensor, state: State
+        ) -> tuple[Chosen, Tensor, State]:
+            learner, distance, keys = self._learner(model), _distance(known, Y), u(model)
+            rows = choose_rows(D.live, known.is_space, distance, sizes.fit, keys)
+            state = learner.fit(state, D.take(rows).compact(), "mixed", clock)
+            rows = choose_rows(D.live, known.is_space, distance, sizes.condition, keys)
+            is_space = known.is_space.gather(1, rows)
+            models, state = learner.choose(state, D.take(rows), is_space, clock)
+            return models, rows, state
+
+        # GP_f's structure is known before GP_s is fitted, if that is to begin with it.
+        D_f = merge_duplicates(known.values(FAST))
+        space = _space(D_f, known.is_space, sizes.fit, u("fast/space"))
+        state = self._learner("fast").fit(state, space, "space", clock)
+        D_s = merge_duplicates(known.values(SLOW))
+        own, rows, state = learn("slow", D_s, known.Y, state)
+        slow: Model = own
+        mean, variance = own.predict(known.X)
+        link, state = self._link(state, known, own, rows, lower_bound)
+        if link is not None:
+            has_link = link.learned.choice >= 0
+            D = _joined(known, link, mean, variance)
+            space = _space(D, known.is_space, sizes.fit, u("joined/space"))
+            state = self._learner("joined").fit(state, space, "space", clock)
+            Y = torch.stack([known.Y[..., FAST], torch.where(D.live, D.y, mean)], dim=-1)
+            joined, _, state = learn("joined", D, Y, state)
+            slow = joined
+            if not bool(has_link.all()):
+                slow = Either(first=joined, second=own, is_first=has_link)
+            mean = slow.mean(known.X)
+        Y = torch.stack([known.Y[..., FAST], torch.where(known.slow, known.Y[..., SLOW], mean)], -1)
+        fast, _, state = learn("fast", D_f, Y, state)
+        Y_fast = torch.where(known.fast, known.Y[..., FAST], fast.mean(known.X))
+        return Models(fast=fast, slow=slow), torch.stack([Y_fast, Y[..., SLOW]], dim=-1), state
+
+    def _learner(self, model: ModelName) -> Learner:
+        return Learner(
+            model=model,
+            sources=sources(model, self.kernels, shares_structure=self.shares_structure),
+            refit_after=self.refit_after,
+            noisy=self.noisy,
+            calibrated=self.calibrated and model != "fast",
+        )
+
+    def _link(
+        self,
+        state: State,
+        known: Known,
+        own: Chosen,
+        rows: Int[Tensor, "b k"],
+        lower_bound: Tensor | None,
+    ) -> tuple[SlowFromFast | None, State]:
+        """Return the link of those runs that have one, learned anew when rows have grown."""
+        if self.link is None:
+            return None, state
+        values = known.X, known.Y[..., FAST], known.Y[..., SLOW], known.both
+        n, n_before = int(known.both.sum(dim=1).amax()), state.get("link/n")
+        if not isinstance(n_before, int) or n >= _LINK_GROWTH * n_before:
+            loo = own.leave_one_out()
+            error = torch.zeros_like(values[1]).scatter(1, rows, loo.error)
+            variance = torch.full_like(error, torch.inf).scatter(1, rows, loo.variance)
+            is_judged = known.both & (variance < torch.inf)
+            loo = LeaveOneOut(error=error, variance=variance)
+            link = fit_links(*values[:3], is_judged, loo, self.link, lower_bound=lower_bound)
+            state = {**state, **flatten(link.learned, "link"), "link/n": n}
+        learned = restore(LearnedLink, state, "link")
+        if not bool((learned.choice >= 0).any()):
+            return None, state
+        return learned.condition(self.link, *values), state
+
+
+def _joined(
+    known: Known, link: SlowFromFast, mean: Float[Tensor, "b n"], variance: Float[Tensor, "b n"]
+) -> TrainingSet:
+    """Return measured slow values, and synthetic ones where only the fast one is known.
+
+    A synthetic value's noise is the link's variance; none is believed that GP_s contradicts.
 
     Args:
-        known: Rows to choose from.
-        is_space: Rows that fill the space.
-        distance: From the front; the smallest are near.
-        n_max: How many.
-        u: Uniform numbers that decide.
+        known: What may be known.
+        link: From the fast to the slow objective.
+        mean: What GP_s predicts of each row.
+        variance: How certain it is.
     """
-    n = known.shape[1]
-    if n <= n_max:
-        return torch.arange(n, device=known.device).expand(known.shape)
-    group = _mark_first(u, known & is_space, n_max // 2)
-    near = _mark_first(distance, known & ~group, n_max // 4)
-    key = torch.where(group | near, u - 1.0, u).masked_fill(~known, torch.inf)
-    return key.argsort(dim=1)[:, :n_max]
+    synthetic, noise_var = link.predict(known.X, known.Y[..., FAST])
+    noise_var = believe(
+        mean,
+        variance,
+        synthetic,
+        noise_var,
+        belief=link.belief,
+        slow_square=link.learned.slow_square,
+    )
+    noise_var = noise_var.masked_fill(~known.fast, torch.inf).masked_fill(known.slow, 0.0)
+    y = torch.where(known.slow, known.Y[..., SLOW], synthetic)
+    y = torch.where(noise_var < torch.inf, y, 0.0)
+    return merge_duplicates(TrainingSet(X=known.X, y=y, noise_var=noise_var))
 
 
-def _mark_first(key: Tensor, among: Tensor, n: int) -> Tensor:
-    """Mark the n rows of smallest keys."""
-    rank = key.masked_fill(~among, torch.inf).argsort(dim=1, stable=True).argsort(dim=1)
-    return among & (rank < n)
+def _space(
+    D: TrainingSet, is_space: Bool[Tensor, "b n"], n_max: int, u: Float[Tensor, "b n"]
+) -> TrainingSet:
+    """Return a sample of the space-filling rows."""
+    noise_var = D.noise_var.masked_fill(~is_space, torch.inf)
+    D = TrainingSet(X=D.X, y=D.y, noise_var=noise_var)
+    key = u.masked_fill(~D.live, torch.inf)
+    return D.take(key.argsort(dim=1, stable=True)[:, :n_max]).compact()
 
 
-def distance_from_front(
-    Y: Float[Tensor, "b n 2"], front: Float[Tensor, "b t 2"], alive: Bool[Tensor, "b t"]
-) -> Float[Tensor, "b n"]:
-    """Return by how much both values must fall, at least, for a point not to be dominated.
-
-    Args:
-        Y: Points, in units in which the objectives compare.
-        front: Points of the front.
-        alive: Which of them exist.
-    """
-    gap = (Y.unsqueeze(2) - front.unsqueeze(1)).amin(dim=-1)
-    return gap.masked_fill(~alive.unsqueeze(1), -torch.inf).amax(dim=-1)
+def _distance(known: Known, Y: Float[Tensor, "b n 2"]) -> Float[Tensor, "b n"]:
+    """Return how far values are from the front of those that are known, in units of spans."""
+    unit = torch.where(known.span > 0, known.span, 1.0)
+    best = is_non_dominated(torch.where(known.both.unsqueeze(-1), known.Y, torch.nan))
+    n = max(1, int(best.sum(dim=1).amax()))
+    rows = (~best).to(torch.int8).argsort(dim=1, stable=True)[:, :n]
+    return distance_from_front(Y / unit, take_rows(known.Y, rows) / unit, best.gather(1, rows))

@@ -1,291 +1,337 @@
-"""TC-EHVI (draft)."""
+"""TC-EHVI: transfer by a learned co-surrogate, and expected hypervolume improvement.
 
-from dataclasses import dataclass, field, replace
-from typing import Any
+(to be documented)
+"""
+
+from dataclasses import dataclass, field
 
 import torch
 
-from tcsaea_torch.acquisition.batch import Front, greedy_ehvi, spread
-from tcsaea_torch.evolution.reference_vectors import simplex_lattice
-from tcsaea_torch.evolution.rvea import Population, RVEAConfig, rvea
-from tcsaea_torch.evolution.variation import Draws, Variation, vary
-from tcsaea_torch.metrics import is_non_dominated
+from tcsaea_torch.evolution.rvea import RVEAConfig
 from tcsaea_torch.problem import snap
 from tcsaea_torch.rng import latin_hypercube, uniforms
-from tcsaea_torch.rows import take_rows
 from tcsaea_torch.strategies import steps
-from tcsaea_torch.strategies.base import FAST, SLOW, Proposal, RunView, State, register, tensor_in
-from tcsaea_torch.strategies.ehvi_models import Known, Models, distance_from_front
-from tcsaea_torch.strategies.ehvi_fit import learn
+from tcsaea_torch.strategies.asynchronous import fill
+from tcsaea_torch.strategies.base import FAST, SLOW, Proposal, RunView, State, register
+from tcsaea_torch.strategies.chances import Chances
+from tcsaea_torch.strategies.ehvi_choice import Choice
+from tcsaea_torch.strategies.ehvi_models import Modelling, Models, believe_rows
+from tcsaea_torch.strategies.ehvi_rows import Known
+from tcsaea_torch.strategies.ehvi_search import Search
+from tcsaea_torch.strategies.ehvi_surrogates import KERNEL_KINDS, KernelKind
 from tcsaea_torch.strategies.start import sample_design
+from tcsaea_torch.transfer import LinkConfig
 from tcsaea_torch.types import Bool, Float, Int, Tensor
+from tcsaea_torch.validation import (
+    check_bool,
+    check_choice,
+    check_instance,
+    check_int,
+    check_pair,
+    check_real,
+    check_sequence,
+    check_text,
+    keep_checked,
+)
 
-_N_START = 100
-_N_BEST = 40
-_N_SHORT = 150
-_N_ROWS = 128
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Pool:
-    X: Tensor
-    score: Tensor
-    front: Front
-    population: Population
+_N_FOR_CHANCES = 200
+"""Rows from which it is learned where evaluations succeed, at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TCEHVI:
+    """Configuration of TC-EHVI.
+
+    Raises:
+        InvalidInputError: If a field is out of range.
+    """
+
     n_new: int = 3
-    n_ref_vectors: int = 100
+    """u: slow evaluations of each period, and what a clock's lanes run at a time."""
     strict_clock: bool = True
-    search: RVEAConfig = field(default_factory=lambda: RVEAConfig(n_generations=15))
-    space_share: float = 0.5
-    spread_share: float = 1.0
-    slow_from_new: bool = False
-    guess_bounds: bool = True
-    snap_faces: bool = True
-    n_rounds: int = 3
-    kinds: str = "ard,add,a15"
-    kinds_slow: str = "ard,add,pri"
-    prior_theta: float = 1.0
-    score: str = "abs"
-    calibrate: int = 1
-    prior_amp: float = 1.5
+    """Whether each decision rests only on what is known by then on a clock on which u slow
+    evaluations take tau units and u fast ones take 1. False counts evaluations only: the slow
+    values of the initial design are known before fast ones are chosen with their help, and
+    those of a period before the next fast ones."""
+    asynchronous: bool = False
+    """Whether it proposes at any time, for free workers; then values count when they come."""
+    kernels: tuple[KernelKind, ...] = KERNEL_KINDS
+    """Kernels to choose from by leave-one-out errors: "ard", "additive", and "rough", which is
+    additive with power 1.5."""
+    shares_structure: bool = True
+    """Whether GP_s may expect the structure that GP_f has found."""
+    link: LinkConfig | None = field(default_factory=LinkConfig)
+    """How the slow objective may follow from the fast one; None: no synthetic values."""
+    calibrated: bool = True
+    """Whether GP_s' variances are widened to agree with its leave-one-out errors."""
     refit_every: int = 6
-    smallest_extent: float = 0.01
-    link: bool = True
-    nugget_min: float = 1e-6
-    link_growth: float = 1.6
-    criterion: str = "leave-one-out"
-    link_noise: float = 1.0
-    max_evaluations: int = 60
-    warm_evaluations: int = 20
-    nugget: float | str | None = 1e-8
+    """Periods between fits of hyper-parameters."""
+    search: RVEAConfig = field(default_factory=lambda: RVEAConfig(n_generations=15))
+    """RVEA on the surrogates' means."""
+    n_ref_vectors: int = 100
+    """Reference vectors, and room in the surrogate population."""
+    uses_faces: bool = True
+    """Whether candidates are also tried with variables on faces of the box."""
+    space_share: float = 0.5
+    """Share of the start's additional fast evaluations that fill the space."""
+    spread_share: float = 0.4
+    """Share of the later fast evaluations that spread over the predicted front."""
+    objective_lower_bounds: tuple[float | None, float | None] = (None, None)
+    """What no (fast, slow) value falls below, minimised, in the user's units; None: unknown.
+    An objective to be maximised counts with its sign changed."""
+    guesses_bounds: bool = True
+    """Whether an unknown bound is taken to be 0 while no value is negative."""
+    noisy: bool = False
+    """Whether values have noise, which is then inferred."""
+    failure_model: bool = True
+    """Whether the probability of success is learned, from three failures of an objective on."""
+    clearance: float = 1e-3
+    """How far asynchronous proposals keep away from outstanding points and from each other:
+    the largest difference of a coordinate in the unit cube."""
     name: str = "tc-ehvi"
+    """Name of this configuration."""
+
+    def __post_init__(self) -> None:
+        keep_checked(self, check_int, "n_new", "refit_every", minimum=1)
+        keep_checked(self, check_int, "n_ref_vectors", minimum=2)
+        for switch in (
+            "strict_clock", "asynchronous", "shares_structure", "calibrated", "uses_faces",
+            "guesses_bounds", "noisy", "failure_model",
+        ):  # fmt: skip
+            check_bool(switch, getattr(self, switch))
+        check_sequence("kernels", self.kernels)
+        for kernel in self.kernels:
+            check_choice("kernels", kernel, KERNEL_KINDS)
+        if self.link is not None:
+            check_instance("link", self.link, LinkConfig)
+        check_instance("search", self.search, RVEAConfig)
+        keep_checked(self, check_real, "space_share", "spread_share", minimum=0.0, maximum=1.0)
+        for bound in check_pair("objective_lower_bounds", self.objective_lower_bounds):
+            if bound is not None:
+                check_real("objective_lower_bounds", bound)
+        keep_checked(self, check_real, "clearance", minimum=0.0, maximum=0.5)
+        check_text("name", self.name)
+
+    # ------------------------------------------------------------------ protocol
 
     def init(self, run: RunView) -> State:
-        return {"stage": "design", "n_design": 0, "first": 0, "n_space": 0, "step": 0, "period": 0}
+        """Return the state before the initial design."""
+        return {"stage": "design", "first": 0, "n_design": 0, "n_space": 0, "step": 0}
 
     def propose(self, state: State, run: RunView) -> tuple[Proposal, State]:
+        """Return the next step: the design, fast values of the start, or a period."""
         if state["stage"] == "design":
-            first = len(run.archive)
-            proposal, state = sample_design({**state, "first": first}, run)
-            state = {**state, "stage": "start"}
-            state.pop("population", None), state.pop("n_offspring", None)
-            state.pop("first_offspring", None)
-            if state["n_design"]:
+            proposal, begun = sample_design(state, run)
+            first, n = len(run.archive), int(begun["n_design"])
+            state = {**state, "stage": "start", "first": first, "n_design": n}
+            if n:
                 return proposal, state
-        known = self._known(state, run)
-        if bool(run.pending.any()):
-            return Proposal.nothing(run, run.pending), state
-        if state["stage"] == "start":
-            n = (self._credit(run, 0)).clamp_max(int(state["n_design"]))
-            if bool((n > 0).any()):
-                return self._start(state, run, known, n)
-            state = {**state, "stage": "periods"}
-        n_slow = run.left[:, SLOW].clamp_max(self.n_new)
+        if self.asynchronous:
+            return self._propose_now(state, run)
+        waits_for = run.pending & ~self._hidden(state, run)
+        if bool(waits_for.any()):
+            return Proposal.nothing(run, waits_for), state
         n_fast = self._credit(run, 0)
+        if state["stage"] == "start":
+            if bool((n_fast > 0).any()):
+                return self._start(state, run, n_fast.clamp_max(max(1, int(state["n_design"]))))
+            state = {**state, "stage": "periods"}
+            return self.propose(state, run)
+        n_slow = run.left[:, SLOW].clamp_max(self.n_new)
         if self.strict_clock:
             n_fast = self._credit(run, n_slow)
         elif bool((n_fast > 0).any()):
             n_slow = torch.zeros_like(n_slow)
-        if not bool((n_slow + n_fast > 0).any()) or not bool((run.left[:, SLOW] > 0).any()):
+        # Nobody would use fast values after the last slow ones.
+        n_fast = torch.where(run.left[:, SLOW] > n_slow, n_fast, 0)
+        if not bool((n_slow + n_fast > 0).any()):
             return Proposal.nothing(run), state
-        if bool((run.left[:, SLOW] <= n_slow).all()):
-            n_fast = torch.zeros_like(n_fast)  # nobody would use them
-        period = int(state["period"]) + bool((n_slow > 0).any())
-        return self._period({**state, "period": period}, run, known, n_slow, n_fast)
+        return self._period(state, run, n_slow, n_fast)
+
+    def offers(self, state: State, run: RunView) -> Int[Tensor, "b 2"]:
+        """Return how many evaluations of (fast, slow) an asynchronous run could have now."""
+        n_slow = run.left.amin(dim=-1)
+        if state["stage"] == "design" and run.n_init:
+            n_design = n_slow.clamp_max(run.n_init)
+            return torch.stack([n_design, n_design], dim=-1)
+        return torch.stack([self._credit(run, 0), run.left[:, SLOW]], dim=-1)
+
+    def _propose_now(self, state: State, run: RunView) -> tuple[Proposal, State]:
+        """Return work for free workers, whatever is outstanding."""
+        n_fast, n_slow = self.offers(state, run).unbind(dim=-1)
+        if run.wanted is not None:
+            n_fast = torch.minimum(n_fast, run.wanted[:, FAST])
+            n_slow = torch.minimum(n_slow, run.wanted[:, SLOW])
+        else:
+            n_fast, n_slow = n_fast.clamp_max(self.n_new), n_slow.clamp_max(self.n_new)
+        if not bool((n_slow + n_fast > 0).any()):
+            return Proposal.nothing(run, run.pending), state
+        if state["stage"] == "start" and not bool((n_slow > 0).any()):
+            return self._start(state, run, n_fast)
+        return self._period(state, run, n_slow, n_fast)
+
+    # ------------------------------------------------------------------ the clock
+
+    def _hidden(self, state: State, run: RunView) -> Bool[Tensor, "b n 2"]:
+        """Return which values a decision must not rest on: they would not have come yet.
+
+        While u fast evaluations take 1 unit of time and u slow ones tau, the design's slow
+        values come in the order of their rows, u with every u tau fast ones.
+        """
+        hidden = torch.zeros_like(run.archive.observed)
+        if self.asynchronous or not self.strict_clock or state["stage"] != "start":
+            return hidden
+        first, n = int(state["first"]), int(state["n_design"])
+        lanes = self.n_new * run.tau
+        n_known = self.n_new * torch.floor(run.used[:, FAST].double() / lanes + 1e-9).long()
+        row = torch.arange(len(run.archive), device=run.device)
+        hidden[..., SLOW] = (row >= first + n_known.unsqueeze(-1)) & (row < first + n)
+        return hidden
 
     def _known(self, state: State, run: RunView) -> Known:
-        observed = run.archive.observed
-        n = len(run.archive)
-        row = torch.arange(n, device=run.device)
-        first, n_design = int(state["first"]), int(state["n_design"])
-        if self.strict_clock and state["stage"] == "start":
-            u = self.n_new
-            n_known = u * torch.floor(run.used[:, FAST] / (u * run.tau) + 1e-9).long()
-            hidden = (row >= first + n_known.unsqueeze(-1)) & (row < first + n_design)
-            observed = observed.clone()
-            observed[..., SLOW] &= ~hidden
-        is_space = (row < first + int(state["n_space"]) + n_design).expand(run.b, n)
-        return Known(X=run.archive.X, Y=run.archive.Y, observed=observed, is_space=is_space)
+        """Return what a decision may rest on."""
+        archive, n_space = run.archive, int(state["first"])
+        n_space = n_space + int(state["n_design"]) + int(state["n_space"])
+        row = torch.arange(len(archive), device=run.device)
+        return Known(
+            X=archive.X,
+            Y=archive.Y,
+            observed=archive.observed & ~self._hidden(state, run),
+            is_space=(row < n_space).expand(run.b, -1),
+        )
 
-    def _credit(self, run: RunView, n_slow: Any) -> Tensor:
+    def _credit(self, run: RunView, n_slow: Int[Tensor, " b"] | int) -> Int[Tensor, " b"]:
+        """Return the fast evaluations that slow ones have released, and n_slow more would."""
         credit = torch.floor(run.tau * (run.used[:, SLOW] + n_slow).double() + 1e-9).long()
         return (torch.minimum(credit, run.total[:, FAST]) - run.used[:, FAST]).clamp_min(0)
 
-    def _start(self, state, run, known, n):
-        """More fast values while the slow ones of the design are on their way."""
-        n_design, k = int(state["n_design"]), int(n.amax())
-        n_space = int(self.space_share * (run.tau - 1.0) * n_design)
-        left = n_space - int(state["n_space"])
-        if left > 0:
-            k = min(k, left)
-            n = n.clamp_max(k)
-            u, jitter = uniforms(
-                run.seeds, "space", int(state["n_space"]), (2, k, run.d), dtype=run.dtype
-            ).unbind(dim=1)
-            X, is_new = steps.distinct(snap(latin_hypercube(u, jitter), run.grid), run)
-            mask = torch.zeros(run.b, k, 2, dtype=torch.bool, device=run.device)
-            mask[..., FAST] = is_new & (torch.arange(k, device=run.device) < n.unsqueeze(-1))
-            return Proposal(X=X, evaluation_mask=mask), {**state, "n_space": int(state["n_space"]) + k}
-        return self._period(state, run, known, torch.zeros_like(n), n)
+    # ------------------------------------------------------------------ steps
 
-    def _period(self, state, run, known, n_slow, n_fast):
+    def _start(
+        self, state: State, run: RunView, n: Int[Tensor, " b"]
+    ) -> tuple[Proposal, State]:
+        """Propose fast evaluations while the slow ones of the design are on their way.
+
+        Some fill the space, so that GP_f knows all of it; the others are chosen by the models.
+        """
+        n_space, n_done = self.space_share * (run.tau - 1.0), int(state["n_space"])
+        left = int(n_space * int(state["n_design"])) - n_done
+        if left <= 0:
+            return self._period(state, run, torch.zeros_like(n), n)
+        k = min(int(n.amax()), left)
+        shape = (2, k, run.d)
+        u, jitter = uniforms(run.seeds, "space", n_done, shape, dtype=run.dtype).unbind(dim=1)
+        X, is_new = steps.distinct(snap(latin_hypercube(u, jitter), run.grid), run)
+        is_new = is_new & (torch.arange(k, device=run.device) < n.unsqueeze(-1))
+        return _fast_only(X, is_new), {**state, "n_space": n_done + k}
+
+    def _period(
+        self, state: State, run: RunView, n_slow: Int[Tensor, " b"], n_fast: Int[Tensor, " b"]
+    ) -> tuple[Proposal, State]:
+        """Learn, search, and choose points for slow and for fast evaluations."""
         state = {**state, "step": int(state["step"]) + 1}
-        models, state, slow_mean = learn(self, state, run, known)
-        self.watch(state, run, models)
-        pool = self._search(state, run, known, models, slow_mean)
-        X_short, keep, row_mask, X_new, is_new = self._choose(
-            state, run, known, models, pool, n_slow, n_fast
+        known = self._known(state, run)
+        if not bool((known.observed.sum(dim=1) >= 2).all()):
+            return self._at_random(run, n_slow, n_fast), state
+        step = int(state["step"])
+        chances = Chances.learn(run, step, _N_FOR_CHANCES) if self.failure_model else Chances()
+        low = self._lower_bound(known)
+        models, Y, state = self._modelling(run).learn(state, run, known, low)
+        models, Y, is_judged = self._with_outstanding(run, known, models, Y)
+        pool = self._search.run(
+            run, models, Y, is_judged, known.fast, known.span, low, chances, step
         )
-        return self._proposal(run, row_mask, X_new, is_new), state
-
-    def watch(self, *a):
-        pass
-
-    def _search(self, state, run, known, models, slow_mean):
-        step, r = int(state["step"]), self.n_ref_vectors
-        complete = known.both
-        Y_hat = torch.stack([known.Y[..., FAST], slow_mean], dim=-1)
-        Y_hat = torch.where(complete.unsqueeze(-1), known.Y, Y_hat)
-        front = self._front(known, known.Y[:, :1], complete[:, :1] & False)
-        distance = distance_from_front(front.scale(Y_hat), front.Y, front.alive)
-        order = distance.masked_fill(~known.fast, torch.inf).argsort(dim=1)[:, : _N_START]
-        X0, alive0 = take_rows(known.X, order), known.fast.gather(1, order)
-        if self.snap_faces:
-            X0 = torch.cat([X0, self._to_faces(X0, run, "faces/start", step)], dim=1)
-            alive0 = torch.cat([alive0, alive0], dim=1)
-        draws = Draws.make(run.seeds, "rvea", step, self.search.n_generations, r, run.d, run.dtype)
-        lattice = simplex_lattice(r, dtype=run.dtype, device=run.device)
-        low = self._low(known)
-
-        def evaluate(X):
-            F = models.mean(X)
-            return F
-
-        population, _ = rvea(evaluate, X0, alive0, lattice, draws, self.search, grid=run.grid)
-        front = self._front(known, population.F, population.alive)
-        X = population.X
-        alive = population.alive
-
-        def score_of(X):
-            mean, variance = models.predict(X)
-            return front.log_ehvi(front.scale(mean), variance / front.extent.square())
-
-        score = score_of(X).masked_fill(~alive, -torch.inf)
-        for i in range(self.n_rounds + 1):
-            if i == 0:
-                parents, lives = population.X, population.alive
-            else:
-                top = score.argsort(dim=1, descending=True)[:, : _N_BEST]
-                parents, lives = take_rows(X, top), score.gather(1, top) > -torch.inf
-            d = Draws.make(run.seeds, f"pool/{i}", step, 1, r, run.d, run.dtype)
-            new, _ = vary(
-                parents, lives, d.mating[:, 0], d.crossover[:, 0], d.mutation[:, 0],
-                self.search.variation, each_once=False,
-            )
-            if self.snap_faces:
-                faces = self._to_faces(take_rows(new, torch.arange(r // 4, device=run.device).expand(run.b, -1)), run, f"faces/{i}", step)
-                new = torch.cat([new, faces], dim=1)
-            new = snap(new, run.grid)
-            X = torch.cat([X, new], dim=1)
-            score = torch.cat([score, score_of(new)], dim=1)
-        score = torch.where(steps.is_known(X, run), -torch.inf, score)
-        return Pool(X=X, score=score, front=front, population=population)
-
-    def _to_faces(self, X, run, name, step):
-        u = uniforms(run.seeds, name, step, (X.shape[1], run.d + 1), dtype=run.dtype)
-        return snap(torch.where(u[..., :-1] < u[..., -1:], X.round(), X), run.grid)
-
-    def _low(self, known) -> Tensor | None:
-        if not self.guess_bounds:
-            return None
-        Y = torch.where(known.observed, known.Y, torch.inf).amin(dim=1)
-        return torch.where(Y >= 0, 0.0, -torch.inf)
-
-    def _front(self, known: Known, F, alive) -> Front:
-        Y = torch.where(known.both.unsqueeze(-1), known.Y, torch.nan)
-        best = is_non_dominated(Y)
-        n = max(1, int(best.sum(dim=1).amax()))
-        rows = (~best).to(torch.int8).argsort(dim=1, stable=True)[:, :n]
-        Y, best = take_rows(known.Y, rows), best.gather(1, rows)
-        G = torch.cat([Y, F], dim=1)
-        ok = torch.cat([best, alive & is_non_dominated(F)], dim=1).unsqueeze(-1)
-        low = torch.where(ok, G, torch.inf).amin(dim=1, keepdim=True)
-        high = torch.where(ok, G, -torch.inf).amax(dim=1, keepdim=True)
-        all_ok = known.observed
-        span = torch.where(all_ok, known.Y, -torch.inf).amax(dim=1, keepdim=True) - torch.where(all_ok, known.Y, torch.inf).amin(dim=1, keepdim=True)
-        extent = torch.maximum(high - low, self.smallest_extent * span)
-        extent = torch.where(extent > 0, extent, 1.0)
-        bound = self._low(known)
-        scaled = None if bound is None else (bound - low.squeeze(1)) / extent.squeeze(1)
-        if scaled is not None:
-            scaled = scaled.clamp_min(-1e3)
-        return Front(
-            Y=(Y - low) / extent, alive=best, ref_point=torch.full_like(low.squeeze(1), 1.1),
-            low=low, extent=extent, lower_bound=scaled,
+        choice = Choice(
+            run=run,
+            known=known,
+            models=models,
+            pool=pool,
+            chances=chances,
+            noisy=self.noisy,
+            clearance=self._clearance,
         )
-
-    def _choose(self, state, run, known, models, pool, n_slow, n_fast):
-        front, b = pool.front, run.b
-        members = torch.arange(b, device=run.device)
-        row_mask = torch.zeros_like(known.fast)
-        is_new_slow = None
-        # --- slow: among fast-only rows
-        X = known.X
-        if bool((n_slow > 0).any()):
-            free = known.fast & ~run.archive.observed[..., SLOW] & ~run.pending[..., SLOW] & ~run.failed[..., SLOW]
-            mean_s, var_s = models.slow.predict(X)
-            mean = torch.stack([known.Y[..., FAST], mean_s], dim=-1)
-            var = torch.stack([torch.zeros_like(var_s), var_s], dim=-1)
-            score = front.log_ehvi(front.scale(mean), var / front.extent.square())
-            score = score.masked_fill(~free, -torch.inf)
-            rows = score.argsort(dim=1, descending=True)[:, :_N_ROWS]
-            Xr, fr = take_rows(X, rows), free.gather(1, rows)
-            m, cov_s = models.slow.predict_joint(Xr)
-            k = rows.shape[1]
-            mean = front.scale(torch.stack([known.Y[..., FAST].gather(1, rows), m], dim=-1))
-            cov = torch.stack([torch.zeros_like(cov_s), cov_s / front.extent[..., 1:].square()], dim=1)
-            picks, counts = greedy_ehvi(mean, cov, fr, front, n_slow, int(n_slow.amax()))
-            chosen = rows.gather(1, picks)
-            row_mask = row_mask.scatter(1, chosen, counts) if counts.any() else row_mask
-            front = front.with_points(take_rows(mean, picks), counts)
-        # --- fast
-        n_slots = int(n_fast.amax())
-        if n_slots == 0:
-            return None, None, row_mask, run.archive.X[:, :0], torch.zeros(b, 0, dtype=torch.bool)
-        pop = pool.population
-        fresh = pop.alive & is_non_dominated(pop.F) & steps.may_be_new(pop.X, run, steps.SAME_POINT)
+        rows, front = choice.slow_rows(n_slow, pool.front)
+        X_both, is_both, front = choice.new_points(n_slow - rows.sum(dim=1), front)
+        n_fast = (n_fast - is_both.sum(dim=1)).clamp_min(0)
         n_spread = torch.floor(self.spread_share * n_fast.double() + 0.5).long()
-        taken, is_taken = front.Y, front.alive
-        spare = snap(uniforms(run.seeds, "spare", int(state["step"]), (n_slots + 20, run.d), dtype=run.dtype), run.grid)
-        a, a_ok = spread(front.scale(pop.F), fresh, taken, is_taken, n_spread, max(1, int(n_spread.amax())))
-        X_a = take_rows(pop.X, a)
-        # the rest by EHVI
-        top = pool.score.argsort(dim=1, descending=True)[:, :_N_SHORT]
-        Xs, free = take_rows(pool.X, top), pool.score.gather(1, top) > -torch.inf
-        X_all = torch.cat([X_a, Xs, spare], dim=1)
-        free_all = steps.first_of_equals(X_all, torch.cat([a_ok, free, steps.may_be_new(spare, run, steps.SAME_POINT)], dim=1))
-        free = free_all[:, X_a.shape[1]:X_a.shape[1]+Xs.shape[1]]
-        n_greedy = n_fast - a_ok.sum(dim=1)
-        m, cov = models.predict_joint(Xs)
-        cov = cov / front.extent.squeeze(1)[..., None, None].square()
-        picks, counts = greedy_ehvi(front.scale(m), cov, free, front, n_greedy, max(1, int(n_greedy.amax())))
-        X_new = torch.cat([X_a, take_rows(Xs, picks), spare], dim=1)
-        is_new = torch.cat([a_ok, counts, free_all[:, -spare.shape[1]:]], dim=1)
-        order = (~is_new).to(torch.int8).argsort(dim=1, stable=True)[:, :n_slots]
-        X_new, is_new = take_rows(X_new, order), is_new.gather(1, order)
-        is_new = is_new & (torch.arange(order.shape[1]) < n_fast.unsqueeze(-1))
-        return None, None, row_mask, X_new, is_new
-
-    def _proposal(self, run, row_mask, X_new, is_new):
-        mask = torch.zeros(*is_new.shape, 2, dtype=torch.bool, device=run.device)
-        mask[..., FAST] = is_new
+        X_fast, is_fast = choice.fast_points(n_fast, n_spread, X_both, front)
+        X, is_asked = torch.cat([X_both, X_fast], dim=1), torch.cat([is_both, is_fast], dim=1)
+        is_slow = torch.cat([is_both, torch.zeros_like(is_fast)], dim=1)
         archive_mask = torch.zeros_like(run.archive.observed)
-        archive_mask[..., SLOW] = row_mask
-        return Proposal(X=X_new, evaluation_mask=mask, archive_mask=archive_mask)
+        archive_mask[..., SLOW] = rows
+        mask = torch.stack([is_asked, is_slow], dim=-1)
+        return Proposal(X=X, evaluation_mask=mask, archive_mask=archive_mask), state
+
+    def _at_random(
+        self, run: RunView, n_slow: Int[Tensor, " b"], n_fast: Int[Tensor, " b"]
+    ) -> Proposal:
+        """Propose random points while there are too few values to learn from."""
+        n = torch.maximum(n_slow, n_fast)
+        nothing = run.archive.X[:, :0]
+        X, is_new = fill(nothing, run.exists[:, :0], n, run, self._clearance)
+        is_slow = is_new & (torch.arange(X.shape[1], device=run.device) < n_slow.unsqueeze(-1))
+        return Proposal(X=X, evaluation_mask=torch.stack([is_new, is_slow], dim=-1))
+
+    # ------------------------------------------------------------------ parts
+
+    @property
+    def _clearance(self) -> float:
+        return self.clearance if self.asynchronous else steps.SAME_POINT
+
+    @property
+    def _search(self) -> Search:
+        return Search(
+            rvea=self.search, n_ref_vectors=self.n_ref_vectors, uses_faces=self.uses_faces
+        )
+
+    def _modelling(self, run: RunView) -> Modelling:
+        return Modelling(
+            kernels=self.kernels,
+            shares_structure=self.shares_structure,
+            link=self.link,
+            refit_after=self.refit_every * self.n_new * (1.0 + run.tau),
+            noisy=self.noisy,
+            calibrated=self.calibrated,
+        )
+
+    def _lower_bound(self, known: Known) -> Float[Tensor, "b 2"]:
+        """Return what no value falls below: as given, or 0 while none is negative, or -inf."""
+        least = torch.where(known.observed, known.Y, torch.inf).amin(dim=1)
+        low = torch.full_like(least, -torch.inf)
+        if self.guesses_bounds:
+            low = torch.where(least >= 0, 0.0, low)
+        for column, bound in enumerate(self.objective_lower_bounds):
+            if bound is not None:
+                # Measured values count more than what was said of them.
+                low[:, column] = least[:, column].clamp_max(bound)
+        return low
+
+    def _with_outstanding(
+        self, run: RunView, known: Known, models: Models, Y: Float[Tensor, "b n 2"]
+    ) -> tuple[Models, Float[Tensor, "b n 2"], Bool[Tensor, "b n"]]:
+        """Believe that outstanding values will be as predicted, and say which rows count.
+
+        Returns:
+            The models, without the uncertainty at outstanding points; the values of all rows;
+            and the rows that make up the front.
+        """
+        is_judged = known.both
+        if self.noisy:
+            Y = models.mean(known.X)
+        # The design's slow values that are hidden are on their way, too.
+        pending = run.pending | (run.archive.observed & ~known.observed)
+        if not bool(pending.any()):
+            return models, Y, is_judged
+        models = Models(
+            fast=believe_rows(models.fast, known.X, Y[..., FAST], pending[..., FAST]),
+            slow=believe_rows(models.slow, known.X, Y[..., SLOW], pending[..., SLOW]),
+        )
+        return models, Y, is_judged | (pending[..., SLOW] & (known.fast | pending[..., FAST]))
+
+
+def _fast_only(X: Float[Tensor, "b k d"], is_asked: Bool[Tensor, "b k"]) -> Proposal:
+    mask = torch.stack([is_asked, torch.zeros_like(is_asked)], dim=-1)
+    return Proposal(X=X, evaluation_mask=mask)
 
 
 register("tc-ehvi", TCEHVI)

@@ -1,0 +1,112 @@
+"""What TC-EHVI may know of an archive at a moment, and which rows its models learn from."""
+
+from dataclasses import dataclass
+
+import torch
+
+from tcsaea_torch.models.training_set import TrainingSet
+from tcsaea_torch.strategies.base import FAST, SLOW
+from tcsaea_torch.types import Bool, Float, Int, Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """How many rows a model learns from."""
+
+    fit: int
+    """Rows whose likelihood is maximised."""
+    condition: int
+    """Rows that predictions rest on."""
+
+    @classmethod
+    def of(cls, d: int) -> "Sizes":
+        """Return the sizes for d dimensions: with many, kernels cost more."""
+        return cls(fit=400, condition=700) if d <= 13 else cls(fit=300, condition=400)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Known:
+    """The values that a decision may rest on."""
+
+    X: Float[Tensor, "b n d"]
+    """Points in the unit cube."""
+    Y: Float[Tensor, "b n 2"]
+    """Values; 0 where there is none."""
+    observed: Bool[Tensor, "b n 2"]
+    """Which values are known."""
+    is_space: Bool[Tensor, "b n"]
+    """Rows that fill the space, where others were chosen with a model."""
+
+    @property
+    def fast(self) -> Bool[Tensor, "b n"]:
+        """Rows with a fast value."""
+        return self.observed[..., FAST]
+
+    @property
+    def slow(self) -> Bool[Tensor, "b n"]:
+        """Rows with a slow value."""
+        return self.observed[..., SLOW]
+
+    @property
+    def both(self) -> Bool[Tensor, "b n"]:
+        """Rows with both values."""
+        return self.observed.all(dim=-1)
+
+    @property
+    def span(self) -> Float[Tensor, "b 1 2"]:
+        """From the smallest to the largest known value of each objective."""
+        high = torch.where(self.observed, self.Y, -torch.inf).amax(dim=1, keepdim=True)
+        low = torch.where(self.observed, self.Y, torch.inf).amin(dim=1, keepdim=True)
+        return (high - low).nan_to_num(posinf=0.0, neginf=0.0)
+
+    def values(self, column: int) -> TrainingSet:
+        """Return the known values of an objective."""
+        return TrainingSet.from_mask(self.X, self.Y[..., column], self.observed[..., column])
+
+
+def choose_rows(
+    live: Bool[Tensor, "b n"],
+    is_space: Bool[Tensor, "b n"],
+    distance: Float[Tensor, "b n"],
+    n_max: int,
+    u: Float[Tensor, "b n"],
+) -> Int[Tensor, "b k"]:
+    """Return at most n_max rows: half of them space-filling, a quarter near the front.
+
+    The rest is drawn at random. A model that learned from the best rows alone would know
+    nothing of where the search has not been.
+
+    Args:
+        live: Rows to choose from; others are returned only where these are too few.
+        is_space: Rows that fill the space.
+        distance: From the front.
+        n_max: How many.
+        u: Uniform numbers that decide.
+    """
+    n = live.shape[1]
+    if n <= n_max:
+        return torch.arange(n, device=live.device).expand(live.shape)
+    spread = _first(u, live & is_space, n_max // 2)
+    near = _first(distance, live & ~spread, n_max // 4)
+    key = torch.where(spread | near, u - 1.0, u).masked_fill(~live, torch.inf)
+    return key.argsort(dim=1, stable=True)[:, :n_max]
+
+
+def _first(key: Tensor, among: Tensor, n: int) -> Bool[Tensor, "b n"]:
+    """Mark the n rows with the smallest keys."""
+    order = key.masked_fill(~among, torch.inf).argsort(dim=1, stable=True)
+    return among & (order.argsort(dim=1) < n)
+
+
+def distance_from_front(
+    Y: Float[Tensor, "b n 2"], front: Float[Tensor, "b t 2"], alive: Bool[Tensor, "b t"]
+) -> Float[Tensor, "b n"]:
+    """Return by how much both values must fall, at least, for a point not to be dominated.
+
+    Args:
+        Y: Points, in units in which the objectives compare.
+        front: Points of the front.
+        alive: Which of them exist.
+    """
+    gap = (Y.unsqueeze(2) - front.unsqueeze(1)).amin(dim=-1)
+    return gap.masked_fill(~alive.unsqueeze(1), -torch.inf).amax(dim=-1)

@@ -1,0 +1,197 @@
+"""Where TC-EHVI looks for points: RVEA on the predicted means, then around the best.
+
+RVEA finds the predicted front. Its members, their offspring, and offspring of those with the
+largest expected hypervolume improvement are the pool of candidates. Some have variables moved
+to the nearest face of the cube: where an optimum lies on a face, variation hardly meets it.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from tcsaea_torch.acquisition.batch import Front
+from tcsaea_torch.evolution.reference_vectors import simplex_lattice
+from tcsaea_torch.evolution.rvea import Population, RVEAConfig, rvea
+from tcsaea_torch.evolution.variation import Draws, vary
+from tcsaea_torch.metrics import is_non_dominated
+from tcsaea_torch.problem import snap
+from tcsaea_torch.rng import uniforms
+from tcsaea_torch.rows import take_rows
+from tcsaea_torch.strategies.base import RunView
+from tcsaea_torch.strategies.chances import Chances
+from tcsaea_torch.strategies.ehvi_models import Models
+from tcsaea_torch.strategies.ehvi_rows import distance_from_front
+from tcsaea_torch.types import Bool, Float, Tensor
+
+_N_START = 100
+"""Rows of the archive, the nearest to the front, with which RVEA begins."""
+_N_PARENTS = 40
+"""Candidates of largest EHVI, from which more are bred."""
+_N_ROUNDS = 3
+_FACE_SHARE = 4
+"""One of so many offspring also comes with variables on faces."""
+
+_MARGIN = 0.1
+"""How far the reference point lies beyond the front, in units of its extent."""
+_SMALLEST_EXTENT = 0.01
+"""Smallest extent of a front, relative to the span of all values."""
+_LOWEST_BOUND = -1e3
+"""A bound farther below the front says nothing, in units of the front's extent."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Pool:
+    """What a search has found."""
+
+    X: Float[Tensor, "b k d"]
+    """Candidates."""
+    score: Float[Tensor, "b k"]
+    """Logarithms of their EHVI; -inf where there is none."""
+    population: Population
+    """The predicted front: RVEA's last population."""
+    front: Front
+    """What candidates have to improve upon."""
+
+
+def measure_front(
+    Y: Float[Tensor, "b n 2"],
+    is_known: Bool[Tensor, "b n"],
+    span: Float[Tensor, "b 1 2"],
+    lower_bound: Float[Tensor, "b 2"] | None,
+    predicted: Population | None = None,
+) -> Front:
+    """Return the non-dominated points, in units of their extent and that of the predicted front.
+
+    The reference point has to see both: with that of the known front alone, parts of the
+    front that are yet to be found would not count.
+
+    Args:
+        Y: Values.
+        is_known: Points that count.
+        span: Of all known values.
+        lower_bound: What no value falls below, if that is known.
+        predicted: The predicted front.
+    """
+    best = is_non_dominated(torch.where(is_known.unsqueeze(-1), Y, torch.nan))
+    n = max(1, int(best.sum(dim=1).amax()))
+    rows = (~best).to(torch.int8).argsort(dim=1, stable=True)[:, :n]
+    Y, best = take_rows(Y, rows), best.gather(1, rows)
+    ends, count = Y, best
+    if predicted is not None:
+        ends = torch.cat([Y, predicted.F], dim=1)
+        count = torch.cat([best, predicted.alive & is_non_dominated(predicted.F)], dim=1)
+    low = torch.where(count.unsqueeze(-1), ends, torch.inf).amin(dim=1, keepdim=True)
+    high = torch.where(count.unsqueeze(-1), ends, -torch.inf).amax(dim=1, keepdim=True)
+    is_there = low < torch.inf
+    low, high = torch.where(is_there, low, 0.0), torch.where(is_there, high, 0.0)
+    extent = torch.maximum(high - low, _SMALLEST_EXTENT * span)
+    extent = torch.where(extent > 0, extent, 1.0)
+    if lower_bound is not None:
+        lower_bound = ((lower_bound.unsqueeze(1) - low) / extent).squeeze(1)
+        lower_bound = lower_bound.clamp_min(_LOWEST_BOUND)
+    return Front(
+        Y=(Y - low) / extent,
+        alive=best,
+        ref_point=torch.full_like(low.squeeze(1), 1.0 + _MARGIN),
+        low=low,
+        extent=extent,
+        lower_bound=lower_bound,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """How candidates are sought; see the fields of `TCEHVI`."""
+
+    rvea: RVEAConfig
+    n_ref_vectors: int
+    uses_faces: bool
+
+    def run(
+        self,
+        run: RunView,
+        models: Models,
+        Y: Float[Tensor, "b n 2"],
+        is_judged: Bool[Tensor, "b n"],
+        is_start: Bool[Tensor, "b n"],
+        span: Float[Tensor, "b 1 2"],
+        lower_bound: Float[Tensor, "b 2"] | None,
+        chances: Chances,
+        step: int,
+    ) -> Pool:
+        """Search the models.
+
+        Args:
+            run: The runs.
+            models: Of both objectives.
+            Y: Values of the archive's rows, known or predicted.
+            is_judged: Rows that make up the front to be improved.
+            is_start: Rows with which the search may begin.
+            span: Of all known values.
+            lower_bound: What no value falls below, if that is known.
+            chances: How likely evaluations succeed.
+            step: Counter for the random numbers.
+        """
+        front = measure_front(Y, is_judged, span, lower_bound)
+        distance = distance_from_front(front.scale(Y), front.Y, front.alive)
+        order = distance.masked_fill(~is_start, torch.inf).argsort(dim=1, stable=True)
+        order = order[:, :_N_START]
+        X, alive = take_rows(run.archive.X, order), is_start.gather(1, order)
+        if self.uses_faces:
+            X = torch.cat([X, _on_faces(X, run, "faces", step)], dim=1)
+            alive = torch.cat([alive, alive], dim=1)
+        r = self.n_ref_vectors
+        population, _ = rvea(
+            chances.worsen(models.mean, run),
+            X,
+            alive,
+            simplex_lattice(r, dtype=run.dtype, device=run.device),
+            Draws.make(run.seeds, "rvea", step, self.rvea.n_generations, r, run.d, run.dtype),
+            self.rvea,
+            grid=run.grid,
+        )
+        front = measure_front(Y, is_judged, span, lower_bound, population)
+
+        def score_of(X: Tensor) -> Tensor:
+            mean, variance = models.predict(X)
+            score = front.log_ehvi(front.scale(mean), variance / front.extent.square())
+            return score + chances.of(X).log() if chances.are_known else score
+
+        X = population.X
+        score = score_of(X).masked_fill(~population.alive, -torch.inf)
+        parents, lives = population.X, population.alive
+        for i in range(_N_ROUNDS + 1):
+            new = self._offspring(parents, lives, run, f"pool/{i}", step)
+            X, score = torch.cat([X, new], dim=1), torch.cat([score, score_of(new)], dim=1)
+            best = score.argsort(dim=1, descending=True, stable=True)[:, :_N_PARENTS]
+            parents, lives = take_rows(X, best), score.gather(1, best) > -torch.inf
+            # There is always somebody to breed from.
+            lives = lives | ~lives.any(dim=1, keepdim=True)
+        return Pool(X=X, score=score, population=population, front=front)
+
+    def _offspring(
+        self, parents: Tensor, lives: Tensor, run: RunView, name: str, step: int
+    ) -> Float[Tensor, "b k d"]:
+        """Breed as many offspring as there are vectors, and some more on faces."""
+        draws = Draws.make(run.seeds, name, step, 1, self.n_ref_vectors, run.d, run.dtype)
+        X, _ = vary(
+            parents,
+            lives,
+            draws.mating[:, 0],
+            draws.crossover[:, 0],
+            draws.mutation[:, 0],
+            self.rvea.variation,
+            each_once=False,
+        )
+        X = snap(X, run.grid)
+        if not self.uses_faces:
+            return X
+        return torch.cat([X, _on_faces(X[:, ::_FACE_SHARE], run, f"{name}/faces", step)], dim=1)
+
+
+def _on_faces(
+    X: Float[Tensor, "b k d"], run: RunView, name: str, step: int
+) -> Float[Tensor, "b k d"]:
+    """Move variables to the nearest face: of each point another share, at random."""
+    u = uniforms(run.seeds, name, step, (X.shape[1], run.d + 1), dtype=run.dtype)
+    return snap(torch.where(u[..., :-1] < u[..., -1:], X.round(), X), run.grid)
