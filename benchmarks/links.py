@@ -22,11 +22,12 @@ import torch
 import tcsaea_torch as tc
 from benchmarks import markdown
 from benchmarks.micro.stamp import stamp
+from tcsaea_torch.models.bundles import map_tensors
 from tcsaea_torch.models.fitting import FitConfig, fit
 from tcsaea_torch.models.leave_one_out import leave_one_out
 from tcsaea_torch.models.training_set import TrainingSet
 from tcsaea_torch.rng import latin_hypercube, uniforms
-from tcsaea_torch.transfer import LinkConfig, condition_links, fit_links
+from tcsaea_torch.transfer import LinkConfig, fit_links
 from tcsaea_torch.transfer.links import LINK_NAMES
 from tcsaea_torch.types import Tensor
 
@@ -93,11 +94,13 @@ def _measure(name: str, seeds: Sequence[int], n: int, n_test: int, config: LinkC
     mean_s, variance_s = gp.predict(X_test)
     scores: dict[str, Tensor] = {"r2_slow": _r2(mean_s, slow)}
     links = fit_links(X, y_fast, y_slow, both, loo, config)
+    learned = links.learned
     for k, link in enumerate(config.links):
-        can_be = links.score[:, k] < torch.inf
-        model = replace(links.surrogate, hyperparameters=links.hyperparameters[k * b : (k + 1) * b])
-        forced = replace(links, choice=torch.full_like(links.choice, k), surrogate=model)
-        forced = condition_links(forced, X, y_fast, y_slow, both)
+        can_be = learned.score[:, k] < torch.inf
+        hyper = map_tensors(learned.starts, lambda t, k=k: t[:, k])
+        choice = torch.full_like(learned.choice, k)
+        forced = replace(learned, choice=choice, hyperparameters=hyper)
+        forced = forced.condition(config, X, y_fast, y_slow, both)
         mean, variance = forced.predict(X_test, fast)
         r2 = _r2(torch.where(variance < torch.inf, mean, mean_s), slow)
         scores[f"r2_{link}"] = torch.where(can_be, r2, torch.nan)
@@ -107,7 +110,7 @@ def _measure(name: str, seeds: Sequence[int], n: int, n_test: int, config: LinkC
         "r2_chosen": _r2(mean, slow),
         "says": (variance_l < torch.inf).double().mean(dim=-1),
         **_coverage("slow", mean_s, variance_s, slow),
-        **_coverage("slow_scaled", mean_s, variance_s * links.slow_factor[:, None], slow),
+        **_coverage("slow_scaled", mean_s, variance_s * learned.slow_factor[:, None], slow),
         **_coverage("chosen", mean, variance, slow),
     }
     names = [*LINK_NAMES, "none"]

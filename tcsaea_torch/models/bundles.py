@@ -1,13 +1,16 @@
-"""Nested frozen dataclasses of tensors: indexed, mapped, and kept as the state of a module."""
+"""Nested frozen dataclasses of tensors: indexed, mapped, kept in flat dicts and in modules."""
 
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import torch
 
+from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.types import Tensor
 
 _T = TypeVar("_T", bound="Indexed")
+_B = TypeVar("_B")
 
 
 class Indexed:
@@ -33,6 +36,49 @@ def map_tensors(value: Any, fn: Any) -> Any:
         fields = {name: getattr(value, name) for name in value.__dataclass_fields__}
         return type(value)(**{name: map_tensors(v, fn) for name, v in fields.items()})
     return value
+
+
+def flatten(bundle: Any, prefix: str) -> dict[str, Tensor | str]:
+    """Return the tensors and names of a dataclass, as entries of a strategy's flat state.
+
+    Args:
+        bundle: A dataclass whose fields are tensors, None, names, or such dataclasses.
+        prefix: Before the names of the fields: "link" makes "link.theta". None has no entry.
+    """
+    found: dict[str, Tensor | str] = {}
+    for field in fields(bundle):
+        value, key = getattr(bundle, field.name), f"{prefix}.{field.name}"
+        if is_dataclass(value):
+            found |= flatten(value, key)
+        elif value is not None:
+            found[key] = value
+    return found
+
+
+def restore(cls: type[_B], state: Mapping[str, Any], prefix: str) -> _B:
+    """Return the dataclass that `flatten` put into the state under this prefix.
+
+    Args:
+        cls: Its class.
+        state: The state; other entries do not matter.
+        prefix: As it was.
+
+    Raises:
+        InvalidInputError: If an entry is missing.
+    """
+    hints, values = get_type_hints(cls), {}
+    for field in fields(cls):  # pyright: ignore[reportArgumentType]
+        key, hint = f"{prefix}.{field.name}", hints[field.name]
+        kinds = get_args(hint) or (hint,)
+        inner = next((kind for kind in kinds if is_dataclass(kind)), None)
+        is_there = key in state or any(name.startswith(f"{key}.") for name in state)
+        if is_there:
+            values[field.name] = state[key] if inner is None else restore(inner, state, key)  # pyright: ignore[reportArgumentType]
+        elif type(None) in kinds:
+            values[field.name] = None
+        else:
+            raise InvalidInputError(f"the state must have {key!r} of {cls.__name__}, got none")
+    return cls(**values)
 
 
 class TensorStore(torch.nn.Module):

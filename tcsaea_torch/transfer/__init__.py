@@ -12,16 +12,17 @@ from tcsaea_torch.transfer.parameter_transfer import (
 )
 from tcsaea_torch.transfer.polynomial import Quadratic, fit_quadratic
 from tcsaea_torch.transfer.slow_from_fast import (
+    LearnedLink,
     SlowFromFast,
     believe,
     combine,
-    condition_links,
     fit_links,
 )
 
 __all__ = [
     "TCA",
     "Interval",
+    "LearnedLink",
     "LinkConfig",
     "Quadratic",
     "SlowFromFast",
@@ -30,7 +31,6 @@ __all__ = [
     "blend",
     "co_training_set",
     "combine",
-    "condition_links",
     "coral_factor",
     "distance_correlation",
     "find_points",

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
+from tcsaea_torch.models.bundles import Indexed
 from tcsaea_torch.models.fitting import fit
 from tcsaea_torch.models.surrogate import Surrogate
 from tcsaea_torch.models.training_set import TrainingSet
@@ -18,7 +19,7 @@ _CHI_SQUARE = {0.68: 0.98895, 0.95: 3.84146}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Rows:
+class Rows(Indexed):
     """The rows with both values, moved to the front."""
 
     X: Float[Tensor, "b n d"]
@@ -83,6 +84,70 @@ def judge(
     limit = config.largest_square * _trimmed_square(own, data.live, config.trimmed)
     is_used &= _trimmed_square(errors, data.live, config.trimmed) < limit
     return score, is_used & (data.live.sum(dim=-1) >= config.min_rows)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Trust(Indexed):
+    """What cross-validation says of the chosen links of `b` runs."""
+
+    is_confirmed: Bool[Tensor, "*batch"]
+    factor: Float[Tensor, "*batch"]
+    """By which the link's variances are multiplied to cover its errors."""
+    slow_factor: Float[Tensor, "*batch"]
+    """The same for the slow model's."""
+    slow_square: Float[Tensor, "*batch"]
+    """Mean square of the slow model's errors."""
+    correlation: Float[Tensor, "*batch"]
+    """Of the errors of both."""
+
+
+def confirm(
+    chosen: tuple[Float[Tensor, "b n k"], Float[Tensor, "b n"]],
+    ways: tuple[Link, ...],
+    choice: Int[Tensor, " b"],
+    data: Rows,
+    scales: Scales,
+    floor: Float[Tensor, " b"],
+    config: LinkConfig,
+) -> Trust:
+    """Cross-validate the chosen links; runs without one cost nothing, and are not confirmed.
+
+    Args:
+        chosen: Inputs and targets of the chosen links.
+        ways: All links.
+        choice: Which of them is chosen; -1: none.
+        data: Rows with both values.
+        scales: Their scales.
+        floor: Variance of rounding errors.
+        config: How to fit, and how many folds.
+    """
+    one, zero = torch.ones_like(floor), torch.zeros_like(floor)
+    trust = Trust(
+        is_confirmed=choice >= len(ways),
+        factor=one,
+        slow_factor=one,
+        slow_square=zero,
+        correlation=zero,
+    )
+    k = (choice >= 0).nonzero().squeeze(-1)
+    if not len(k):
+        return trust
+    X, targets = chosen
+    data, floor = data[k], floor[k]
+    e, v = cross_validate((X[k], targets[k]), ways, choice[k], data, scales[k], config)
+    _, is_confirmed = judge(e[:1], v[:1] < torch.inf, e[1], data, config)
+    v, says = v + floor.unsqueeze(-1), data.live & (v < torch.inf)
+    scaled = e / v.sqrt()
+    factor = inflation(e.square() / v, says)
+    square = torch.where(data.live, e[1], 0.0).square().sum(dim=-1)
+    found = Trust(
+        is_confirmed=is_confirmed[0],
+        factor=factor[0],
+        slow_factor=factor[1],
+        slow_square=square / data.live.sum(dim=-1).clamp_min(1),
+        correlation=error_correlation(scaled[0], scaled[1], says[0]),
+    )
+    return Trust(**{f: t.index_copy(0, k, getattr(found, f)) for f, t in vars(trust).items()})
 
 
 def cross_validate(

@@ -11,21 +11,20 @@ with hyper-parameters of each fold's own, must confirm it; these also tell how f
 are to be trusted.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
-from tcsaea_torch.models.fitting import FitConfig, fit
+from tcsaea_torch.models.bundles import Indexed, map_tensors
+from tcsaea_torch.models.fitting import fit
 from tcsaea_torch.models.leave_one_out import LeaveOneOut, leave_one_out
 from tcsaea_torch.models.surrogate import Hyperparameters, Surrogate, condition, scale
 from tcsaea_torch.models.training_set import TrainingSet
 from tcsaea_torch.transfer.instance_selection import is_believed
 from tcsaea_torch.transfer.link_choice import (
     Rows,
+    confirm,
     constant_trend,
-    cross_validate,
-    error_correlation,
-    inflation,
     judge,
     nugget_variance,
 )
@@ -34,31 +33,82 @@ from tcsaea_torch.types import Bool, Float, Int, Tensor
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class LearnedLink(Indexed):
+    """What a fit learned of `b` runs: tensors alone, to which other rows can be given."""
+
+    choice: Int[Tensor, "*batch"]
+    """Index of each run's link; -1: none is used."""
+    score: Float[Tensor, "*batch l"]
+    """Mean of log |error| of each link minus that of the slow model; inf where it cannot be."""
+    starts: Hyperparameters
+    """Of all links' models, `b x l` of them: where a later fit starts."""
+    hyperparameters: Hyperparameters
+    """Of the chosen links' models; of runs without one those of the first link, not used."""
+    scales: Scales
+    factor: Float[Tensor, "*batch"]
+    """By which variances are multiplied to cover the errors."""
+    slow_factor: Float[Tensor, "*batch"]
+    """The same for the slow model's own variances, which `believe` and `combine` compare."""
+    slow_square: Float[Tensor, "*batch"]
+    """Mean square of the slow model's errors."""
+    floor: Float[Tensor, "*batch"]
+    """Variance of rounding errors."""
+    correlation: Float[Tensor, "*batch"]
+    """Of the errors of the link and of the slow model, for `combine`."""
+
+    def condition(
+        self,
+        config: LinkConfig,
+        X: Float[Tensor, "b n d"],
+        y_fast: Float[Tensor, "b n"],
+        y_slow: Float[Tensor, "b n"],
+        both: Bool[Tensor, "b n"],
+    ) -> "SlowFromFast":
+        """Give the chosen links' models rows; choice, scales and hyper-parameters stay.
+
+        So a fit may use some of the rows, or be some time ago. A link that needs values above a
+        bound is given up where one lies below.
+
+        Args:
+            config: With which the links were fitted.
+            X: Points in the unit cube, without duplicates.
+            y_fast: Fast values; anything where there is none.
+            y_slow: Slow values, likewise.
+            both: Rows that have both.
+        """
+        data, scales = Rows.of(X, y_fast, y_slow, both, torch.zeros_like(y_fast)), self.scales
+        ways, runs = config.ways(), torch.arange(len(X), device=X.device)
+        index = self.choice.clamp_min(0)
+        can_be = torch.stack([_can_be(way, data, scales) for way in ways])[index, runs]
+        targets = torch.stack([way.target(data.fast, data.slow, scales) for way in ways])
+        uses_fast = torch.tensor([way.uses_fast for way in ways], device=X.device)[index]
+        train = TrainingSet.from_mask(
+            _inputs(data.X, data.fast, uses_fast, scales),
+            torch.where(can_be.unsqueeze(-1), targets[index, runs], 0.0),
+            data.live,
+        )
+        scaled, scaling = scale(
+            train, trend=constant_trend(train), input_scaling=config.kriging.input_scaling
+        )
+        nugget = config.kriging.nugget_for(X.dtype)
+        return SlowFromFast(
+            ways=ways,
+            learned=self,
+            choice=torch.where(can_be, self.choice, -1),
+            surrogate=condition(scaled, scaling, self.hyperparameters, nugget=nugget),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class SlowFromFast:
     """Models of slow values at points with a fast one, of `b` runs, each by a link of its own."""
 
     ways: tuple[Link, ...]
-    config: FitConfig
-    """With which they were fitted."""
+    learned: LearnedLink
     choice: Int[Tensor, " b"]
-    """Index of each run's link; -1: none is used."""
-    score: Float[Tensor, "b l"]
-    """Mean of log |error| of each link minus that of the slow model; inf where it cannot be."""
-    hyperparameters: Hyperparameters
-    """Of all links' models, `l b` of them: where a later fit starts."""
+    """Index of each run's link; -1: none is used, or it was given up."""
     surrogate: Surrogate
     """The chosen links' models; of those without one the first link's, which is not used."""
-    scales: Scales
-    factor: Float[Tensor, " b"]
-    """By which variances are multiplied to cover the errors."""
-    slow_factor: Float[Tensor, " b"]
-    """The same for the slow model's own variances, which `believe` and `combine` compare."""
-    slow_square: Float[Tensor, " b"]
-    """Mean square of the slow model's errors."""
-    floor: Float[Tensor, " b"]
-    """Variance of rounding errors."""
-    correlation: Float[Tensor, " b"]
-    """Of the errors of the link and of the slow model, for `combine`."""
 
     def predict(
         self, X: Float[Tensor, "b q d"], y_fast: Float[Tensor, "b q"]
@@ -74,10 +124,11 @@ class SlowFromFast:
         """
         uses_fast = torch.tensor([way.uses_fast for way in self.ways], device=X.device)
         uses_fast = uses_fast[self.choice.clamp_min(0)]
-        t, v = self.surrogate.predict(_inputs(X, y_fast, uses_fast, self.scales))
+        learned = self.learned
+        t, v = self.surrogate.predict(_inputs(X, y_fast, uses_fast, learned.scales))
         v = v + nugget_variance(self.surrogate).unsqueeze(-1)
-        mean, variance = slow_by_choice(self.ways, self.choice, t, v, y_fast, self.scales)
-        return mean, variance * self.factor.unsqueeze(-1) + self.floor.unsqueeze(-1)
+        mean, variance = slow_by_choice(self.ways, self.choice, t, v, y_fast, learned.scales)
+        return mean, variance * learned.factor.unsqueeze(-1) + learned.floor.unsqueeze(-1)
 
     def refine(
         self,
@@ -100,13 +151,14 @@ class SlowFromFast:
             variance_s: Its variances.
             belief: See `believe`.
         """
-        variance = variance_s * self.slow_factor.unsqueeze(-1)
+        learned = self.learned
+        variance = variance_s * learned.slow_factor.unsqueeze(-1)
         mean_l, variance_l = self.predict(X, y_fast)
         variance_l = believe(
-            mean_s, variance, mean_l, variance_l, belief=belief, slow_square=self.slow_square
+            mean_s, variance, mean_l, variance_l, belief=belief, slow_square=learned.slow_square
         )
         has_link = (self.choice >= 0).unsqueeze(-1)
-        found = combine(mean_s, variance, mean_l, variance_l, self.correlation)
+        found = combine(mean_s, variance, mean_l, variance_l, learned.correlation)
         return torch.where(has_link, found[0], mean_s), torch.where(has_link, found[1], variance_s)
 
 
@@ -132,7 +184,7 @@ def fit_links(
             both values count.
         config: Which links are tried, and when one is used.
         lower_bound: Below which no (fast, slow) value lies; None: 0, if no value is negative.
-        init: Hyper-parameters of an earlier call: a warm start.
+        init: `LearnedLink.starts` of an earlier call: a warm start.
     """
     data = Rows.of(X, y_fast, y_slow, both, slow_loo.error)
     ways, (b, n) = config.ways(), data.fast.shape
@@ -148,6 +200,8 @@ def fit_links(
         targets.flatten(0, 1),
         live.flatten(0, 1),
     )
+    if init is not None:
+        init = map_tensors(init, lambda t: t.transpose(0, 1).flatten(0, 1))
     surrogates = fit(train, config.kriging, trend=constant_trend(train), init=init)
     loo = leave_one_out(surrogates)
     errors, variances = [], []
@@ -163,66 +217,25 @@ def fit_links(
     choice = torch.where(best.values < torch.inf, best.indices, -1)
     index, runs = choice.clamp_min(0), torch.arange(b, device=X.device)
     chosen = torch.stack(inputs)[index, runs], targets[index, runs]
-    e, v = cross_validate(chosen, ways, index, data, scales, config)
-    _, is_confirmed = judge(e[:1], v[:1] < torch.inf, e[1], data, config)
-    choice = torch.where(is_confirmed[0], choice, -1)
     largest = torch.where(data.live, data.slow.abs(), 0.0).amax(dim=-1)
     floor = (8.0 * torch.finfo(X.dtype).eps * largest).square()
-    v, says = v + floor.unsqueeze(-1), data.live & (v < torch.inf)
-    scaled = e / v.sqrt()
-    factor = inflation(e.square() / v, says)
-    square = torch.where(data.live, e[1], 0.0).square().sum(dim=-1)
-    return SlowFromFast(
-        ways=ways,
-        config=config.kriging,
-        choice=choice,
+    trust = confirm(chosen, ways, choice, data, scales, floor, config)
+    surrogate = surrogates[index * b + runs]
+    learned = LearnedLink(
+        choice=torch.where(trust.is_confirmed, choice, -1),
         score=score.mT,
-        hyperparameters=surrogates.hyperparameters,
-        surrogate=surrogates[index * b + runs],
+        starts=map_tensors(
+            surrogates.hyperparameters, lambda t: t.unflatten(0, (-1, b)).transpose(0, 1)
+        ),
+        hyperparameters=surrogate.hyperparameters,
         scales=scales,
-        factor=factor[0],
-        slow_factor=factor[1],
-        slow_square=square / data.live.sum(dim=-1).clamp_min(1),
+        factor=trust.factor,
+        slow_factor=trust.slow_factor,
+        slow_square=trust.slow_square,
         floor=floor,
-        correlation=error_correlation(scaled[0], scaled[1], says[0]),
+        correlation=trust.correlation,
     )
-
-
-def condition_links(
-    links: SlowFromFast,
-    X: Float[Tensor, "b n d"],
-    y_fast: Float[Tensor, "b n"],
-    y_slow: Float[Tensor, "b n"],
-    both: Bool[Tensor, "b n"],
-) -> SlowFromFast:
-    """Give the chosen links' models other rows; choice, scales and hyper-parameters stay.
-
-    So a fit may use some of the rows, or be some time ago. A link that needs values above a
-    bound is given up where one lies below.
-
-    Args:
-        links: Of an earlier fit.
-        X: Points in the unit cube, without duplicates.
-        y_fast: Fast values; anything where there is none.
-        y_slow: Slow values, likewise.
-        both: Rows that have both.
-    """
-    data, scales = Rows.of(X, y_fast, y_slow, both, torch.zeros_like(y_fast)), links.scales
-    index, runs = links.choice.clamp_min(0), torch.arange(len(X), device=X.device)
-    can_be = torch.stack([_can_be(way, data, scales) for way in links.ways])[index, runs]
-    targets = [way.target(data.fast, data.slow, scales) for way in links.ways]
-    uses_fast = torch.tensor([way.uses_fast for way in links.ways], device=X.device)[index]
-    train = TrainingSet.from_mask(
-        _inputs(data.X, data.fast, uses_fast, scales),
-        torch.where(can_be.unsqueeze(-1), torch.stack(targets)[index, runs], 0.0),
-        data.live,
-    )
-    scaled, scaling = scale(
-        train, trend=constant_trend(train), input_scaling=links.config.input_scaling
-    )
-    nugget = links.config.nugget_for(X.dtype)
-    surrogate = condition(scaled, scaling, links.surrogate.hyperparameters, nugget=nugget)
-    return replace(links, surrogate=surrogate, choice=torch.where(can_be, links.choice, -1))
+    return SlowFromFast(ways=ways, learned=learned, choice=learned.choice, surrogate=surrogate)
 
 
 def combine(
@@ -282,7 +295,7 @@ def believe(
         mean_l: The link's means.
         variance_l: Its variances.
         belief: Half the width of the interval, in standard deviations.
-        slow_square: `SlowFromFast.slow_square`.
+        slow_square: `LearnedLink.slow_square`.
     """
     width = belief * (variance_s + variance_l + slow_square.unsqueeze(-1)).sqrt()
     return variance_l.masked_fill(~is_believed(mean_l, mean_s, width), torch.inf)

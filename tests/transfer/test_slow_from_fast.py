@@ -8,11 +8,12 @@ import pytest
 import torch
 
 import tcsaea_torch as tc
+from tcsaea_torch.models.bundles import flatten, restore
 from tcsaea_torch.models.fitting import fit
 from tcsaea_torch.models.leave_one_out import leave_one_out
 from tcsaea_torch.models.training_set import TrainingSet
 from tcsaea_torch.rng import latin_hypercube, uniforms
-from tcsaea_torch.transfer import LinkConfig, believe, combine, condition_links, fit_links
+from tcsaea_torch.transfer import LearnedLink, LinkConfig, believe, combine, fit_links
 from tcsaea_torch.transfer.link_choice import error_correlation, inflation
 
 CONFIG = LinkConfig()
@@ -97,7 +98,7 @@ def test_where_it_does_not_follow_its_own_model_stays_alone():
 def test_intervals_cover_new_values(name):
     case = Case(RELATIONS[name], b=4, n=60, seed=1)
     links = case.fit()
-    assert (links.factor >= 1).all()
+    assert (links.learned.factor >= 1).all()
     for mean, variance in (links.predict(case.Xq, case.fast_q), case.refine(links)):
         distance = (mean - case.slow_q).abs() / variance.sqrt()
         assert (distance < 1.0).double().mean() > 0.6
@@ -144,7 +145,7 @@ def test_a_batch_is_its_members_and_the_same_again():
         k = slice(i, i + 1)
         alone = fit_links(case.X[k], case.fast[k], case.slow[k], case.both[k], case.loo[k], CONFIG)
         assert torch.equal(alone.choice, links.choice[k])
-        assert torch.allclose(alone.score, links.score[k], atol=1e-4)
+        assert torch.allclose(alone.learned.score, links.learned.score[k], atol=1e-4)
         for a, b in zip(alone.predict(case.Xq[k], case.fast_q[k]), together, strict=True):
             assert torch.allclose(a, b[k], rtol=1e-5, atol=1e-8)
 
@@ -186,7 +187,7 @@ def test_values_below_the_bound_rule_out_ratios_and_angles(tensor):
     case = Case(lambda X: RELATIONS["ratio"](X) - 1.0, lambda X: rough(X) - 1.0)
     bound = [NAMES.index(name) for name in ("ratio", "angle")]
     links = case.fit()
-    assert (links.score[:, bound] == torch.inf).all()
+    assert (links.learned.score[:, bound] == torch.inf).all()
     assert not any(int(k) in bound for k in links.choice)
     shifted = case.fit(lower_bound=tensor([-1.0, -1.0]))
     assert all(int(k) in bound for k in shifted.choice)
@@ -246,7 +247,7 @@ def test_float32():
 def test_a_warm_start_ends_where_it_began():
     case = Case(RELATIONS["ratio"])
     links = case.fit()
-    again = case.fit(init=links.hyperparameters)
+    again = case.fit(init=links.learned.starts)
     assert torch.equal(links.choice, again.choice)
     expected = links.predict(case.Xq, case.fast_q)[0]
     assert torch.allclose(again.predict(case.Xq, case.fast_q)[0], expected, rtol=1e-3)
@@ -256,18 +257,43 @@ def test_models_with_other_rows():
     case = Case(RELATIONS["ratio"], n=40)
     half = replace_rows(case, slice(None, 25))
     links = half.fit()
-    same = condition_links(links, half.X, half.fast, half.slow, half.both)
+    same = links.learned.condition(CONFIG, half.X, half.fast, half.slow, half.both)
     for a, b in zip(*(x.predict(case.Xq, case.fast_q) for x in (links, same)), strict=True):
         assert torch.allclose(a, b, rtol=1e-6, atol=1e-10)
-    more = condition_links(links, case.X, case.fast, case.slow, case.both)
+    more = links.learned.condition(CONFIG, case.X, case.fast, case.slow, case.both)
     errors = [
         (x.predict(case.Xq, case.fast_q)[0] - case.slow_q).abs().mean() for x in (links, more)
     ]
     assert errors[1] < errors[0]
     negative = case.slow.clone()
     negative[1, 0] = -0.1
-    given_up = condition_links(links, case.X, case.fast, negative, case.both)
+    given_up = links.learned.condition(CONFIG, case.X, case.fast, negative, case.both)
     assert given_up.choice.tolist() == [int(links.choice[0]), -1]
+
+
+def test_what_was_learned_makes_the_round_trip_through_a_state():
+    case = Case(RELATIONS["ratio"])
+    links = case.fit()
+    state = flatten(links.learned, "link")
+    assert all(isinstance(value, torch.Tensor | str) for value in state.values())
+    learned = restore(LearnedLink, state, "link")
+    for a, b in zip(flatten(learned, "link").items(), state.items(), strict=True):
+        assert a[0] == b[0]
+        assert torch.equal(a[1], b[1]) if isinstance(a[1], torch.Tensor) else a[1] == b[1]
+    rows = case.X, case.fast, case.slow, case.both
+    again, expected = (kept.condition(CONFIG, *rows) for kept in (learned, links.learned))
+    for a, b in zip(case.refine(again), case.refine(expected), strict=True):
+        assert torch.equal(a, b)
+    second = case.fit(init=learned.starts)
+    assert torch.equal(second.choice, case.fit(init=links.learned.starts).choice)
+
+
+def test_runs_without_a_link_are_not_cross_validated(monkeypatch):
+    case = Case(RELATIONS["none"], b=3)
+    monkeypatch.setattr("tcsaea_torch.transfer.link_choice.cross_validate", None)
+    links = case.fit(LinkConfig(margin=50.0))
+    assert links.choice.tolist() == [-1] * 3
+    assert links.learned.factor.tolist() == [1.0] * 3
 
 
 def replace_rows(case, rows):
@@ -348,5 +374,5 @@ def test_correlation_of_errors():
 def test_one_link_alone_can_be_asked_for():
     case = Case(RELATIONS["ratio"])
     links = case.fit(replace(CONFIG, links=("ratio",), ratio_offsets=(0.01, 1.0)))
-    assert links.score.shape == (2, 2)
-    assert (links.choice == links.score.argmin(dim=-1)).all()
+    assert links.learned.score.shape == (2, 2)
+    assert (links.choice == links.learned.score.argmin(dim=-1)).all()
