@@ -175,9 +175,9 @@ class Modelling:
         slow: Model = own
         mean, variance = own.predict(known.X)
         link, state = self._link(state, known, own, rows, lower_bound)
-        if link is not None:
+        if self.link is not None and link is not None:
             has_link = link.learned.choice >= 0
-            D = _joined(known, link, mean, variance)
+            D = _joined(known, link, mean, variance, self.link.belief)
             space = _space(D, known.is_space, sizes.fit, u("joined/space"))
             state = self._learner("joined").fit(state, space, "space", clock)
             Y = torch.stack([known.Y[..., FAST], torch.where(D.live, D.y, mean)], dim=-1)
@@ -219,7 +219,9 @@ class Modelling:
             variance = torch.full_like(error, torch.inf).scatter(1, rows, loo.variance)
             is_judged = known.both & (variance < torch.inf)
             loo = LeaveOneOut(error=error, variance=variance)
-            link = fit_links(*values[:3], is_judged, loo, self.link, lower_bound=lower_bound)
+            # Where nothing is known, links that need a bound try 0; they see negative values.
+            low = None if lower_bound is None else lower_bound.nan_to_num(neginf=0.0)
+            link = fit_links(*values[:3], is_judged, loo, self.link, lower_bound=low)
             state = {**state, **flatten(link.learned, "link"), "link/n": n}
         learned = restore(LearnedLink, state, "link")
         if not bool((learned.choice >= 0).any()):
@@ -228,7 +230,11 @@ class Modelling:
 
 
 def _joined(
-    known: Known, link: SlowFromFast, mean: Float[Tensor, "b n"], variance: Float[Tensor, "b n"]
+    known: Known,
+    link: SlowFromFast,
+    mean: Float[Tensor, "b n"],
+    variance: Float[Tensor, "b n"],
+    belief: float,
 ) -> TrainingSet:
     """Return measured slow values, and synthetic ones where only the fast one is known.
 
@@ -239,6 +245,7 @@ def _joined(
         link: From the fast to the slow objective.
         mean: What GP_s predicts of each row.
         variance: How certain it is.
+        belief: See `LinkConfig`.
     """
     synthetic, noise_var = link.predict(known.X, known.Y[..., FAST])
     noise_var = believe(
@@ -246,7 +253,7 @@ def _joined(
         variance,
         synthetic,
         noise_var,
-        belief=link.belief,
+        belief=belief,
         slow_square=link.learned.slow_square,
     )
     noise_var = noise_var.masked_fill(~known.fast, torch.inf).masked_fill(known.slow, 0.0)
