@@ -20,7 +20,7 @@ from tcsaea_torch.evolution import RVEAConfig, Variation
 from tcsaea_torch.models import FitConfig
 from tcsaea_torch.models.optimise import BFGSOptions
 from tcsaea_torch.strategies import State
-from tcsaea_torch.transfer import SwarmConfig
+from tcsaea_torch.transfer import LinkConfig, SwarmConfig
 from tcsaea_torch.types import Tensor
 
 _DTYPES = {
@@ -35,9 +35,9 @@ _CONFIGURATIONS: dict[str, type] = {
     kind.__name__: kind
     for kind in (
         strategies.BroodInterleaving, strategies.FastFirst, strategies.HKRVEA, strategies.KRVEA,
-        strategies.RandomSearch, strategies.SpeculativeInterleaving, strategies.TCSAEA,
+        strategies.RandomSearch, strategies.SpeculativeInterleaving, strategies.TCEHVI, strategies.TCSAEA,
         strategies.TSAEA, strategies.TrSAEA, strategies.Waiting,
-        BFGSOptions, FitConfig, RVEAConfig, SwarmConfig, Variation,
+        BFGSOptions, FitConfig, LinkConfig, RVEAConfig, SwarmConfig, Variation,
     )
 }  # fmt: skip
 """The only classes that reading makes objects of."""

@@ -21,12 +21,14 @@ from tcsaea_torch.strategies.latency_schemes import (
 )
 from tcsaea_torch.strategies.random_search import RandomSearch
 from tcsaea_torch.strategies.t_saea import TSAEA
+from tcsaea_torch.strategies.tc_ehvi import TCEHVI
 from tcsaea_torch.strategies.tc_saea import TCSAEA
 from tcsaea_torch.strategies.tr_saea import TrSAEA
 
 __all__ = [
     "HKRVEA",
     "KRVEA",
+    "TCEHVI",
     "TCSAEA",
     "TSAEA",
     "BroodInterleaving",

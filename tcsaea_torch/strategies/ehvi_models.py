@@ -1,7 +1,7 @@
 """The models of TC-EHVI at a moment: GP_f, GP_s, and the link between the objectives."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 
@@ -22,6 +22,7 @@ _LINK_GROWTH = 1.6
 """Links are fitted and chosen again when the rows with both values have grown by this factor."""
 
 
+@runtime_checkable
 class Model(Protocol):
     """What predicts one objective of each run."""
 

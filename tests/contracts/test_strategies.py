@@ -20,7 +20,7 @@ from tests.strategies.runs import Toy, steps_of
 NAMES = [
     "random", "nt-saea", "ns-saea", "tc-saea", "tc-saea-p", "tc-saea-released",
     "waiting", "fast-first", "brood-interleaving", "speculative-interleaving",
-    "k-rvea", "hk-rvea", "t-saea", "tr-saea", "undelayed",
+    "k-rvea", "hk-rvea", "t-saea", "tr-saea", "undelayed", "tc-ehvi",
 ]  # fmt: skip
 SIMPLE = ("random", "waiting", "fast-first", "brood-interleaving", "speculative-interleaving")
 """Strategies without surrogates."""
