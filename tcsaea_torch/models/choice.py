@@ -5,7 +5,6 @@ from few points, and is misled where many variables act together. Each model of 
 the kind that its own data speak for.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -21,7 +20,6 @@ from tcsaea_torch.models.leave_one_out import (
     log_evidence,
     log_predictive_density,
     mean_log_error,
-    variance_factor,
 )
 from tcsaea_torch.models.likelihood import closed_form_variance, count
 from tcsaea_torch.models.surrogate import (
@@ -96,13 +94,6 @@ class Chosen:
             error=torch.cat([part.error for part in found])[order],
             variance=torch.cat([part.variance for part in found])[order],
         )
-
-    def variance_factor(self) -> Float[Tensor, " b"]:
-        """Return by what variances must be multiplied to agree with leave-one-out errors."""
-        factor = torch.ones_like(self.scores[:, 0])
-        for group in self.groups:
-            factor[group.members] = variance_factor(group.surrogate)
-        return factor
 
     def widened(self, factor: Float[Tensor, " b"]) -> "Chosen":
         """Return the models with variances multiplied by a factor."""
@@ -208,7 +199,7 @@ def fit_best(
     ]
     if criterion == "cross-validation":
         scores = [
-            held_out_density(train, config, trend, unit=model.scaling.y_scale)
+            cross_validate(train, config, trend=trend).log_density(model.scaling.y_scale)
             for config, model in zip(configs, models, strict=True)
         ]
     else:
@@ -360,20 +351,18 @@ def _keep_best(
     )
 
 
-def held_out_density(
-    train: TrainingSet,
-    config: FitConfig,
-    trend: Bool[Tensor, " b"],
-    *,
-    unit: Float[Tensor, " b"],
-) -> Float[Tensor, " b"]:
-    """Return the mean log density of each fifth of the rows, by a fit to the others.
+def cross_validate(
+    train: TrainingSet, config: FitConfig, *, trend: Bool[Tensor, " b"]
+) -> LeaveOneOut:
+    """Return the errors of each fifth of the rows, by a fit to the others.
+
+    Unlike those of `leave_one_out` they also see through hyper-parameters that are too many
+    for the rows.
 
     Args:
         train: Training sets without duplicates, `b x n`.
         config: How to fit.
         trend: Where a linear trend is wanted.
-        unit: The scale in which densities are meant.
     """
     live = train.live
     fold = torch.arange(_N_FOLDS, device=live.device)[:, None, None]
@@ -387,10 +376,7 @@ def held_out_density(
     assert hyper.variance is not None
     own = hyper.variance * (nugget if hyper.nugget is None else hyper.nugget)
     variance = variance + noise_var + own.unsqueeze(-1)
-    scale_2 = unit.square().repeat(_N_FOLDS).unsqueeze(-1)
     out = is_out.flatten(0, 1)
-    relative = torch.where(out, variance / scale_2, 1.0)
-    misfit = torch.where(out, (y - mean).square() / variance, 0.0)
-    density = -0.5 * (relative.log() + misfit + math.log(2.0 * math.pi)) * out
-    total = density.sum(dim=-1).view(_N_FOLDS, -1).sum(dim=0)
-    return total / live.sum(dim=-1).clamp_min(1)
+    error = torch.where(out, y - mean, 0.0).unflatten(0, (_N_FOLDS, -1)).sum(dim=0)
+    variance = torch.where(out, variance, 0.0).unflatten(0, (_N_FOLDS, -1)).sum(dim=0)
+    return LeaveOneOut(error=error, variance=variance.masked_fill(~live, torch.inf))

@@ -56,10 +56,9 @@ class TCEHVI:
     asynchronous: bool = False
     """Whether it proposes at any time, for free workers; then values count when they come."""
     kernels: tuple[KernelKind, ...] = KERNEL_KINDS
-    """Kernels to choose from by leave-one-out errors: "ard", "additive", and "rough", which is
-    additive with power 1.5."""
-    shares_structure: bool = True
-    """Whether GP_s may expect the structure that GP_f has found."""
+    """Kernels to choose from by how well they predict rows that are left out: "ard";
+    "additive"; "cautious", which is additive with a prior on theta, for GP_s with few rows; and
+    "rough", which is additive with power 1.5, for GP_f and rows of synthetic values."""
     link: LinkConfig | None = field(default_factory=LinkConfig)
     """How the slow objective may follow from the fast one; None: no synthetic values."""
     calibrated: bool = True
@@ -95,7 +94,7 @@ class TCEHVI:
         keep_checked(self, check_int, "n_new", "refit_every", minimum=1)
         keep_checked(self, check_int, "n_ref_vectors", minimum=2)
         for switch in (
-            "strict_clock", "asynchronous", "shares_structure", "calibrated", "uses_faces",
+            "strict_clock", "asynchronous", "calibrated", "uses_faces",
             "guesses_bounds", "noisy", "failure_model",
         ):  # fmt: skip
             check_bool(switch, getattr(self, switch))
@@ -287,7 +286,6 @@ class TCEHVI:
     def _modelling(self, run: RunView) -> Modelling:
         return Modelling(
             kernels=self.kernels,
-            shares_structure=self.shares_structure,
             link=self.link,
             refit_after=self.refit_every * self.n_new * (1.0 + run.tau),
             noisy=self.noisy,
