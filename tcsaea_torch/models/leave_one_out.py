@@ -73,16 +73,18 @@ class LeaveOneOut(Indexed):
         size = (self.error.abs() / unit.unsqueeze(-1)).clamp_min(_SMALLEST_ERROR)
         return _mean_of_groups(-size.log(), self.variance < torch.inf, is_space)
 
-    def variance_factor(self) -> Float[Tensor, "*batch"]:
+    def variance_factor(self, smallest: float = 1.0) -> Float[Tensor, "*batch"]:
         """Return by what variances must be multiplied to agree with the errors.
 
-        The mean square of the errors in units of their standard deviations; at least 1, since
-        hyper-parameters have seen all rows, and at most 100.
+        The mean square of the errors in units of their standard deviations.
+
+        Args:
+            smallest: What it is at least; at most it is 100.
         """
         is_known = self.variance < torch.inf
         squares = torch.where(is_known, self.error.square() / self.variance, 0.0)
         mean = squares.sum(dim=-1) / is_known.sum(dim=-1).clamp_min(1)
-        return mean.clamp(1.0, _LARGEST_FACTOR)
+        return mean.clamp(smallest, _LARGEST_FACTOR)
 
 
 def leave_one_out(surrogate: Surrogate) -> LeaveOneOut:

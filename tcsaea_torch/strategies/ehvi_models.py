@@ -197,7 +197,7 @@ class Modelling:
             sources=sources(model, self.kernels),
             refit_after=self.refit_after,
             noisy=self.noisy,
-            calibrated=self.calibrated and model == "slow",
+            calibrated=self.calibrated,
         )
 
     def _link(

@@ -49,6 +49,9 @@ _NUGGET = 1e-8
 """Of values without noise: rows may lie near each other."""
 _NOISE_RANGE = (1e-6, 1.0)
 
+_SMALLEST_FACTOR = 0.1
+"""sigma^2 of models with synthetic rows may be too large: the noise of these is a bound."""
+
 _GROWTH = 1.4
 """A fit to space-filling rows is made again when their number has grown by this factor."""
 
@@ -152,7 +155,10 @@ class Learner:
             state = self._cross_validated(state, train, trend)
         elif choice not in state or state[f"{self.model}/clock"] == clock:
             models = choose(train, candidates, trend=trend, is_space=is_space, score="error")
-            return models, {**state, choice: models.choice}
+            loo = models.leave_one_out()
+            factor = loo.variance_factor(_SMALLEST_FACTOR if self.model == "joined" else 1.0)
+            state = {**state, choice: models.choice, f"{self.model}/factor": factor}
+            return models.widened(factor) if self.calibrated else models, state
         models = condition_chosen(train, candidates, tensor_in(state, choice), trend=trend)
         if self.calibrated:
             models = models.widened(tensor_in(state, f"{self.model}/factor"))
