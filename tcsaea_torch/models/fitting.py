@@ -39,6 +39,7 @@ from tcsaea_torch.validation import (
     check_pair,
     check_real,
     check_sequence,
+    keep_checked,
 )
 
 _MEAN_SQUARE_DISTANCE = {"unit": 1 / 6, "standardize": 2.0}
