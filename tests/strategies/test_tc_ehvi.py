@@ -9,6 +9,7 @@ from tcsaea_torch import TCEHVI, TCSAEA, RandomSearch, metrics, problems
 from tcsaea_torch.evolution import RVEAConfig
 from tcsaea_torch.problems import TestProblem
 from tcsaea_torch.strategies.base import FAST, SLOW
+from tcsaea_torch.transfer import LinkConfig
 from tests.strategies.runs import Toy, steps_of
 
 QUICK: dict[str, Any] = {
@@ -165,12 +166,11 @@ def test_what_came_in_time_counts():
     run = tell_all(problem, run, proposal)
     assert run.used[0].tolist() == [30, 10]  # two times 15: 6 slow ones
     expected, _ = strategy.propose(state, run)
-    for row, counts_now in [(5, True), (6, False), (7, False), (9, False)]:
+    lenient = replace(strategy, strict_clock=False)
+    for other_strategy, row, is_known in [(strategy, 5, True), (strategy, 6, False), (lenient, 6, True)]:
         other = replace(run, archive=replace(run.archive, Y=run.archive.Y.clone()))
         other.archive.Y[0, row, SLOW] = -3.0
-        assert same(strategy.propose(state, other)[0], expected) != counts_now
-        lenient = replace(strategy, strict_clock=False)
-        assert not same(lenient.propose(state, other)[0], lenient.propose(state, run)[0])
+        assert same(other_strategy.propose(state, other)[0], expected) != is_known
 
 
 def test_it_waits_for_what_must_have_come():
@@ -197,9 +197,9 @@ def test_it_waits_for_what_must_have_come():
 # ---------------------------------------------------------------- what it finds
 
 
-@pytest.mark.parametrize(("name", "d"), [("dtlz2", 6), ("zdt1", 5)])
+@pytest.mark.parametrize(("name", "d"), [("dtlz2", None), ("zdt1", 5)])
 def test_it_beats_random_search_and_tc_saea(name, d):
-    problem, seeds = problems.get(name, d=d), range(3)
+    problem, seeds = problems.get(name, **({} if d is None else {"d": d})), range(3)
     point = torch.tensor([1.5, 1.5] if name == "dtlz2" else [1.1, 6.0], dtype=torch.float64)
     budget = {"n_slow": 26, "n_init": 14}
 
@@ -231,14 +231,38 @@ class Linked(TestProblem):
 
 
 def test_synthetic_slow_values_are_used_where_a_link_is_found():
-    budget = {"n_slow": 33, "n_init": 30, "n_steps": 6}
     states = []
-    for problem, options in [(Linked(), {}), (Linked(), {"link": None}), (Toy(d=3), {})]:
-        run_batch(problem, TCEHVI(**QUICK, **options), [0], **budget,
-                  watch=lambda run, state: states.append(state))  # fmt: skip
-        states = [*states[:-6], states[-1]]
-    assert int(states[0]["link.choice"][0]) >= 0
-    assert int(states[0]["joined/mixed-additive/n"]) > 100  # 150 fast values, 30 slow ones
-    assert not any(key.startswith(("link", "joined")) for key in states[1])
-    if int(states[2]["link.choice"][0]) < 0:
-        assert not any(key.startswith("joined") for key in states[2])
+    for link in (LinkConfig(), None):
+        found = []
+        run_batch(Linked(), TCEHVI(**QUICK, link=link), [0], n_slow=33, n_init=30, n_steps=6,
+                  watch=lambda run, state, found=found: found.append(state))  # fmt: skip
+        states.append(found[-1])
+    with_link, without = states
+    assert int(with_link["link.choice"][0]) >= 0
+    assert int(with_link["joined/mixed-additive/n"]) > 100  # 150 fast values, 30 slow ones
+    assert not any(key.startswith(("link", "joined")) for key in without)
+
+
+class Unlinked(TestProblem):
+    """Two objectives that have nothing to do with each other."""
+
+    def __init__(self, d=3):
+        super().__init__(
+            fast=lambda X: torch.sin(9.0 * X).sum(dim=-1) ** 2,
+            slow=lambda X: torch.cos(20.0 * X[..., 0]) + 1.0,
+            bounds=[[0.0] * d, [1.0] * d],
+            tau=5.0,
+            vectorized=True,
+        )
+
+
+def test_a_run_has_its_own_link_or_none_whatever_the_others_of_its_batch_have():
+    budget: dict[str, Any] = {"n_slow": 33, "n_init": 30, "n_steps": 6}
+    pair, states = [Linked(), Unlinked()], []
+    together = run_batch(pair, TCEHVI(**QUICK), [0, 1], **budget,
+                         watch=lambda run, state: states.append(state))  # fmt: skip
+    assert (states[-1]["link.choice"] >= 0).tolist() == [True, False]
+    for i, problem in enumerate(pair):
+        alone = run_batch(problem, TCEHVI(**QUICK), [i], **budget).archive
+        assert (alone.X[0] - together.archive.X[i]).abs().max() < 1e-8
+        assert torch.equal(alone.observed[0], together.archive.observed[i])
