@@ -125,7 +125,9 @@ def changed(run, late, how):
     archive = run.archive
     if how == "altered":
         return replace(run, archive=replace(archive, Y=torch.where(rows, -1e3, archive.Y)))
-    archive = replace(archive, Y=archive.Y.masked_fill(rows, 0.0), observed=archive.observed & ~rows)
+    archive = replace(
+        archive, Y=archive.Y.masked_fill(rows, 0.0), observed=archive.observed & ~rows
+    )
     return replace(run, archive=archive, **{how: rows})
 
 
@@ -167,7 +169,11 @@ def test_what_came_in_time_counts():
     assert run.used[0].tolist() == [30, 10]  # two times 15: 6 slow ones
     expected, _ = strategy.propose(state, run)
     lenient = replace(strategy, strict_clock=False)
-    for other_strategy, row, is_known in [(strategy, 5, True), (strategy, 6, False), (lenient, 6, True)]:
+    for other_strategy, row, is_known in [
+        (strategy, 5, True),
+        (strategy, 6, False),
+        (lenient, 6, True),
+    ]:
         other = replace(run, archive=replace(run.archive, Y=run.archive.Y.clone()))
         other.archive.Y[0, row, SLOW] = -3.0
         assert same(other_strategy.propose(state, other)[0], expected) != is_known

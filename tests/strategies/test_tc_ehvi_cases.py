@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from benchmarks.run_batch import initial_view, run_batch, tell_all
-from tcsaea_torch import TCEHVI, Optimizer, metrics, problems, rng
+from tcsaea_torch import TCEHVI, Optimizer, metrics, rng
 from tcsaea_torch.evolution import RVEAConfig
 from tcsaea_torch.problems import TestProblem
 from tcsaea_torch.strategies.base import FAST, SLOW
-from tests.strategies.runs import Toy, steps_of
+from tests.strategies.runs import Toy
 
 QUICK: dict[str, Any] = {
     "search": RVEAConfig(n_generations=3),
@@ -25,6 +25,11 @@ def of_pair(fast, slow, d=2, **options):
     return TestProblem(
         fast=fast, slow=slow, bounds=[[0.0] * d, [1.0] * d], tau=5.0, vectorized=True, **options
     )
+
+
+def pad_rows(mask, n):
+    """Return a mask `b x n x 2` with False in the rows that it lacks."""
+    return torch.nn.functional.pad(mask, (0, 0, 0, n - mask.shape[1]))
 
 
 def share_of(Y):
@@ -46,18 +51,17 @@ def transformed(problem, factor, shift):
     return of_pair(column(0), column(1), directions=signs)
 
 
-@pytest.mark.parametrize("options", [{}, {"noisy": True}, {"guesses_bounds": False}])
+@pytest.mark.parametrize("options", [{"link": None}, {"link": None, "noisy": True}, {}])
 def test_units_make_no_difference(options):
     """Powers of 2 leave all digits as they are, and so should each decision."""
-    strategy = TCEHVI(**QUICK, **options)
-    expected = run_batch(Toy(), strategy, [3], **BUDGET)
-    problem = transformed(Toy(), (2.0**30, 2.0**-40), (0.0, 0.0))
-    found = run_batch(problem, strategy, [3], **BUDGET)
+    strategy, low = TCEHVI(**QUICK, **options), (-2.0, None)
+    expected = run_batch(Toy(), replace(strategy, objective_lower_bounds=low), [3], **BUDGET)
+    factor, low = (2.0**30, 2.0**-40), (-(2.0**31), None)
+    if not options:  # a difference of the objectives is one in units that both have
+        factor = (2.0**30, 2.0**30)
+    strategy = replace(strategy, objective_lower_bounds=low)
+    found = run_batch(transformed(Toy(), factor, (0.0, 0.0)), strategy, [3], **BUDGET)
     assert torch.equal(found.archive.X, expected.archive.X)
-    scaled = TCEHVI(**QUICK, **options, objective_lower_bounds=(-(2.0**31), -(2.0**-39)))
-    plain = TCEHVI(**QUICK, **options, objective_lower_bounds=(-2.0, -2.0))
-    found = run_batch(problem, scaled, [3], **BUDGET)
-    assert torch.equal(found.archive.X, run_batch(Toy(), plain, [3], **BUDGET).archive.X)
 
 
 def test_an_objective_to_be_maximised_is_the_negative_of_one_to_be_minimised():
@@ -85,7 +89,8 @@ def test_the_bound_0_is_guessed_where_no_value_is_negative():
     negative = transformed(Toy(), (1.0, 1.0), (-2.0, -2.0))
 
     def X(problem, **options):
-        return run_batch(problem, TCEHVI(**QUICK, **options), [1], **BUDGET).archive.X
+        strategy = TCEHVI(**QUICK, link=None, **options)
+        return run_batch(problem, strategy, [1], **BUDGET).archive.X
 
     guessed = X(Toy())
     assert torch.equal(guessed, X(Toy(), guesses_bounds=False, objective_lower_bounds=(0.0, 0.0)))
@@ -116,7 +121,9 @@ def test_constant_objectives(which):
             return lambda X: torch.full_like(X[..., 0], 3.0)
         return lambda X: toy.evaluate(X)[..., k]
 
-    result = run_batch(of_pair(column(0, "fast"), column(1, "slow")), TCEHVI(**QUICK), [0], **BUDGET)
+    result = run_batch(
+        of_pair(column(0, "fast"), column(1, "slow")), TCEHVI(**QUICK), [0], **BUDGET
+    )
     assert result.used[0, 1] == 20
     assert len(result.archive.X[0].unique(dim=0)) == len(result.archive.X[0])
     if which == "fast":  # the other one is minimised, then
@@ -160,10 +167,9 @@ def test_runs_of_a_batch_go_on_where_others_have_lost_values():
             break
         run = tell_all(problem, run, proposal)
         row = torch.arange(len(run.archive))
-        failed = (row[None, :] % every[:, None] == 1).unsqueeze(-1) & run.archive.observed | (
-            torch.nn.functional.pad(failed, (0, 0, 0, len(row) - failed.shape[1]))
-        )
-        failed[2] = False
+        lost = (row % every[:, None] == 1).unsqueeze(-1) & run.archive.observed
+        lost[2] = False
+        failed = pad_rows(failed, len(row)) | lost
         observed = run.archive.observed & ~failed
         archive = replace(run.archive, observed=observed, Y=run.archive.Y.masked_fill(~observed, 0))
         run = replace(run, archive=archive, failed=failed)
@@ -198,49 +204,45 @@ def test_attached_data_take_the_designs_place():
     problem = Toy()
     X = rng.uniforms(torch.tensor([5]), "data", 0, (12, 2), dtype=torch.float64)[0]
     Y = values_at(problem, X)
-    data = [{"X": X, "fast": Y[:, 0], "slow": Y[:, 1]}, {"X": X[:3], "fast": Y[:3, 0]}]
-    optimizer = Optimizer(
-        problem, n_slow=9, n_init=0, strategy=TCEHVI(**QUICK), initial_data=data
-    )
-    first = optimizer.ask()
-    assert [e.objective for e in first].count("slow") == 3  # at once a period
-    for e in first:
-        f = problem.function_of(e.objective)
-        optimizer.tell(e.id, f(torch.from_numpy(e.x).unsqueeze(0)))
+    data = {"X": X, "fast": Y[:, 0], "slow": Y[:, 1]}
+    optimizer = Optimizer(problem, n_slow=9, n_init=8, strategy=TCEHVI(**QUICK), initial_data=data)
+    action = optimizer.next_action()
+    assert (action.n_fast, action.n_slow) == (15, 3)  # at once a period
     result = to_end(optimizer).result()
-    assert optimizer.n_used == (30, 9)  # none that nobody would use
+    assert optimizer.n_used == (30, 9)  # 15 in each period but the last
     assert share_of(result.Y) > share_of(Y)
 
 
-def test_points_with_a_fast_value_that_were_attached_may_get_the_slow_one():
+def test_attached_points_with_a_fast_value_may_get_the_slow_one():
+    """One point on the front, others far from it."""
     problem = Toy()
-    X = torch.cat([torch.full((1, 2), 0.5), torch.rand(8, 2, generator=torch.Generator().manual_seed(1))])
-    X = X.double()
-    X[1:] = X[1:] * 0.3 + torch.tensor([0.7, 0.0])  # off the front
+    X = rng.uniforms(torch.tensor([5]), "data", 0, (9, 2), dtype=torch.float64)[0]
+    X = X * 0.3 + torch.tensor([0.7, 0.0])
+    X[0] = 0.5
     Y = values_at(problem, X)
-    optimizer = Optimizer(problem, n_slow=9, n_init=0, strategy=TCEHVI(**QUICK), initial_data=[
-        {"X": X[:1], "fast": Y[:1, 0]}, {"X": X[1:], "fast": Y[1:, 0], "slow": Y[1:, 1]},
-    ])  # fmt: skip
+    data = [{"X": X[:1], "fast": Y[:1, 0]}, {"X": X[1:], "fast": Y[1:, 0], "slow": Y[1:, 1]}]
+    optimizer = Optimizer(problem, n_slow=9, n_init=8, strategy=TCEHVI(**QUICK), initial_data=data)
     slow = [e for e in optimizer.ask() if e.objective == "slow"]
     assert 0 in [e.point_id for e in slow]
 
 
-def test_no_data_and_no_design():
-    """The first points are random ones."""
-    optimizer = Optimizer(Toy(), n_slow=8, n_init=0, strategy=TCEHVI(**QUICK))
-    assert len(to_end(optimizer).result().Y) == 8
-
-
-def test_the_same_point_attached_with_other_values():
-    """Duplicates with contradicting values, as from a simulation with noise."""
+@pytest.mark.parametrize("noisy", [False, True])
+def test_points_attached_twice_with_other_values(noisy):
     problem = Toy()
     X = rng.uniforms(torch.tensor([5]), "data", 0, (8, 2), dtype=torch.float64)[0].repeat(2, 1)
     Y = values_at(problem, X)
     Y[8:] += 0.01
-    for noisy in (False, True):
-        optimizer = Optimizer(problem, n_slow=6, n_init=0, strategy=TCEHVI(**QUICK, noisy=noisy),
-                              initial_data={"X": X, "fast": Y[:, 0], "slow": Y[:, 1]})  # fmt: skip
-        assert len(to_end(optimizer).result().all_X) > 16
+    optimizer = Optimizer(
+        problem,
+        n_slow=9,
+        n_init=8,
+        strategy=TCEHVI(**QUICK, noisy=noisy),
+        initial_data=[
+            {"X": X[half], "fast": Y[half, 0], "slow": Y[half, 1]}
+            for half in (slice(8), slice(8, 16))
+        ],
+    )
+    assert len(to_end(optimizer).result().all_X) > 8
 
 
 # ---------------------------------------------------------------- noise and failures
@@ -250,7 +252,9 @@ def noisy_toy(spread):
     """Return a Toy whose values come with deterministic noise, and the noise."""
 
     def noise(X, seed):
-        u = torch.frac(torch.sin(X @ torch.tensor([12.9898, 78.233], dtype=X.dtype) + seed) * 43758.5)
+        u = torch.frac(
+            torch.sin(X @ torch.tensor([12.9898, 78.233], dtype=X.dtype) + seed) * 43758.5
+        )
         return spread * 3.46 * (u.abs() - 0.5)
 
     toy = Toy()
@@ -285,20 +289,16 @@ def test_it_keeps_away_from_where_evaluations_fail(failing):
     for failure_model in (True, False):
         strategy = TCEHVI(**QUICK, failure_model=failure_model)
         run = initial_view(problem, [0], n_slow=26, n_init=14)
-        state = strategy.init(run)
+        state, failed = strategy.init(run), torch.zeros(1, 0, 2, dtype=torch.bool)
         while True:
             proposal, state = strategy.propose(state, run)
             if proposal.is_empty:
                 break
-            n = len(run.archive)
             run = tell_all(problem, run, proposal)
             bad = (run.archive.X[..., 0] > 0.5).unsqueeze(-1).repeat(1, 1, 2)
             if failing == "slow":
                 bad[..., FAST] = False
-            asked = run.archive.observed | torch.nn.functional.pad(
-                run.failed if n == 0 else failed, (0, 0, 0, len(run.archive) - n)
-            ) if n else run.archive.observed
-            failed = asked & bad
+            failed = pad_rows(failed, len(run.archive)) | (run.archive.observed & bad)
             observed = run.archive.observed & ~failed
             Y = run.archive.Y.masked_fill(~observed, 0.0)
             run = replace(run, failed=failed, archive=replace(run.archive, Y=Y, observed=observed))
