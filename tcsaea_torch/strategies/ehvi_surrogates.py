@@ -129,7 +129,7 @@ class Learner:
             key = f"{self.model}/{source.name}"
             if source.rows != kind or not self._is_due(state, key, kind, n, clock):
                 continue
-            config, init, prior = self._start(state, source)
+            config, init, prior = self._start(state, source, train.X.dtype)
             model = fit(train, config, trend=trend, init=init, prior=prior)
             found = flatten(model.hyperparameters, key)
             times = {f"{key}/n": n, f"{key}/clock": clock, f"{self.model}/clock": clock}
@@ -151,7 +151,7 @@ class Learner:
         """
         trend = _constant(train)
         candidates = [
-            Candidate(config=self._config(source), hyperparameters=self._found(state, source))
+            Candidate(config=self._config(source, train.X.dtype), hyperparameters=self._found(state, source))
             for source in self.sources
         ]
         choice, factor = f"{self.model}/choice", f"{self.model}/factor"
@@ -169,10 +169,10 @@ class Learner:
         return n >= _GROWTH * n_before if kind == "space" else clock >= last + self.refit_after
 
     def _start(
-        self, state: State, source: Source
+        self, state: State, source: Source, dtype: torch.dtype
     ) -> tuple[FitConfig, Hyperparameters | None, Prior | None]:
         """Return how a fit is made: as long as it takes from where it begins."""
-        config, prior = self._config(source), None
+        config, prior = self._config(source, dtype), None
         if source.has_prior:
             prior = expected_structure(restore(Hyperparameters, state, "fast/space-additive"))
         if f"{self.model}/{source.name}/n" in state:
@@ -189,11 +189,11 @@ class Learner:
             return replace(config, options=_RELATED), replace(init, p=None, variance=None), None
         return replace(config, options=_COLD), None, None
 
-    def _config(self, source: Source) -> FitConfig:
+    def _config(self, source: Source, dtype: torch.dtype) -> FitConfig:
         config = _KERNELS[source.kernel]
         if self.noisy:
             return replace(config, nugget="fit", nugget_range=_NOISE_RANGE)
-        return replace(config, nugget=_NUGGET)
+        return replace(config, nugget=max(_NUGGET, config.nugget_for(dtype)))
 
     def _found(self, state: State, source: Source) -> Hyperparameters:
         return restore(Hyperparameters, state, f"{self.model}/{source.name}")
