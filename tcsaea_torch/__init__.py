@@ -7,13 +7,14 @@ from tcsaea_torch.events import Status
 from tcsaea_torch.optimizer import Optimizer
 from tcsaea_torch.problem import Problem
 from tcsaea_torch.result import Result
-from tcsaea_torch.strategies import TCSAEA, RandomSearch
+from tcsaea_torch.strategies import TCEHVI, TCSAEA, RandomSearch
 from tcsaea_torch.types import Objective
 from tcsaea_torch.virtual import VirtualExecutor
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "TCEHVI",
     "TCSAEA",
     "Evaluation",
     "NextAction",

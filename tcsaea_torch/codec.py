@@ -35,8 +35,8 @@ _CONFIGURATIONS: dict[str, type] = {
     kind.__name__: kind
     for kind in (
         strategies.BroodInterleaving, strategies.FastFirst, strategies.HKRVEA, strategies.KRVEA,
-        strategies.RandomSearch, strategies.SpeculativeInterleaving, strategies.TCEHVI, strategies.TCSAEA,
-        strategies.TSAEA, strategies.TrSAEA, strategies.Waiting,
+        strategies.RandomSearch, strategies.SpeculativeInterleaving, strategies.TCEHVI,
+        strategies.TCSAEA, strategies.TSAEA, strategies.TrSAEA, strategies.Waiting,
         BFGSOptions, FitConfig, LinkConfig, RVEAConfig, SwarmConfig, Variation,
     )
 }  # fmt: skip
@@ -156,7 +156,8 @@ class _Reader:
 
 
 def _bytes(tensor: Tensor) -> bytes:
-    flat = tensor.detach().cpu().contiguous().flatten()
+    # A copy: `contiguous` leaves a tensor of one element with the strides of what it was cut from.
+    flat = tensor.detach().cpu().flatten().clone(memory_format=torch.contiguous_format)
     return flat.view(torch.uint8).numpy().tobytes()
 
 

@@ -161,11 +161,11 @@ def check_pair(name: str, value: Any) -> tuple[Any, Any]:
     return value[0], value[1]
 
 
-def check_sequence(name: str, value: Any) -> Sequence[Any]:
-    """Return `value` if it is a sequence with at least one member, and no text."""
+def check_sequence(name: str, value: Any) -> tuple[Any, ...]:
+    """Return the members of a sequence that has at least one, and is no text."""
     if isinstance(value, str) or not isinstance(value, Sequence) or len(value) == 0:
         raise _expected(name, "a sequence of at least one member", value)
-    return value
+    return tuple(value)
 
 
 def check_options(name: str, factory: Callable[..., Any], options: Mapping[str, Any]) -> None:

@@ -17,9 +17,13 @@ import tcsaea_torch as tc
 from tcsaea_torch import codec, journal
 from tcsaea_torch.errors import InvalidInputError, JournalError
 from tcsaea_torch.events import Asked, Attached, Failed, HandedOut, Told, Withdrawn
+from tcsaea_torch.evolution import RVEAConfig, Variation
 from tcsaea_torch.journal import Journal
+from tcsaea_torch.models import FitConfig
+from tcsaea_torch.models.optimise import BFGSOptions
 from tcsaea_torch.strategies import Proposal, RunView, State
 from tcsaea_torch.study import Study
+from tcsaea_torch.transfer import LinkConfig
 from tests.journals import INF, NAN, asked, is_same, is_same_list, problem, run
 
 EVENTS = [
@@ -64,8 +68,9 @@ def test_tensors_of_all_dtypes_and_shapes(dtype, shape, path):
         assert is_same(states_of(made)[0]["x"], tensor)
 
 
-def test_memory_layout_of_tensors_does_not_matter(path):
-    tensor = torch.arange(12.0).reshape(3, 4).T[::2]
+@pytest.mark.parametrize("cut", [lambda T: T.T[::2], lambda T: T[:1, 2], lambda T: T[1:2, ::3]])
+def test_memory_layout_of_tensors_does_not_matter(cut, path):
+    tensor = cut(torch.arange(12.0).reshape(3, 4))
     with Journal.create(path, {}) as made:
         made.append(asked(x=tensor))
         assert is_same(states_of(made)[0]["x"], tensor.contiguous())
@@ -123,7 +128,27 @@ def test_each_strategy_is_rebuilt_from_its_configuration(name):
         assert codec.loads(codec.dumps(value)) == value
 
 
-# ------------------------------------------------------------------ files
+@pytest.mark.parametrize("kind", [tuple, list])
+@pytest.mark.usefixtures("unchecked")
+def test_a_configuration_of_configurations_is_rebuilt(kind):
+    """Sequences may be given as lists."""
+    strategy = tc.TCEHVI(
+        search=RVEAConfig(n_generations=4, variation=Variation(crossover_index=3.0)),
+        link=LinkConfig(
+            links=kind(("ratio", "angle")),
+            ratio_offsets=kind((0.1, 0.2)),
+            kriging=FitConfig(
+                kernel="additive",
+                starts=kind((2.0,)),
+                options=BFGSOptions(max_evaluations=7),
+            ),
+        ),
+        kernels=kind(("rough", "ard")),
+        objective_lower_bounds=kind((None, -0.5)),
+    )
+    for value in (strategy, replace(strategy, link=None)):
+        assert codec.loads(codec.dumps(value)) == value
+        assert isinstance(hash(value), int)
 
 
 def test_an_existing_file_is_refused_and_kept(study):

@@ -39,6 +39,7 @@ from tcsaea_torch.validation import (
     check_pair,
     check_real,
     check_sequence,
+    keep_checked,
 )
 
 _MEAN_SQUARE_DISTANCE = {"unit": 1 / 6, "standardize": 2.0}
@@ -108,7 +109,7 @@ class FitConfig:
         if self.theta_range is not None:
             _check_range("theta_range", self.theta_range)
         if self.starts is not None:
-            check_sequence("starts", self.starts)
+            keep_checked(self, check_sequence, "starts")
             for start in self.starts:
                 check_real("starts", start, minimum=0.0, exclusive=True)
         check_instance("options", self.options, BFGSOptions)

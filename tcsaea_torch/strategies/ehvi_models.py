@@ -222,6 +222,9 @@ class Modelling:
             # Where nothing is known, links that need a bound try 0; they see negative values.
             low = None if lower_bound is None else lower_bound.nan_to_num(neginf=0.0)
             link = fit_links(*values[:3], is_judged, loo, self.link, lower_bound=low)
+            # Other synthetic values: what was fitted to the old ones, or to none while only
+            # others of the batch had a link, is forgotten.
+            state = {k: v for k, v in state.items() if not k.startswith("joined/")}
             state = {**state, **flatten(link.learned, "link"), "link/n": n}
         learned = restore(LearnedLink, state, "link")
         if not bool((learned.choice >= 0).any()):

@@ -5,7 +5,7 @@ largest expected hypervolume improvement are the pool of candidates. Some have v
 to the nearest face of the cube: where an optimum lies on a face, variation hardly meets it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -143,9 +143,13 @@ class Search:
         if self.uses_faces:
             X = torch.cat([X, _on_faces(X, run, "faces", step)], dim=1)
             alive = torch.cat([alive, alive], dim=1)
+        # Reference vectors compare the objectives, so these need units of one size from the
+        # first generation on: else few vectors, or one, would have all points.
+        unit = torch.where(span > 0, span, 1.0)
+        predict = chances.worsen(models.mean, run)
         r = self.n_ref_vectors
         population, _ = rvea(
-            chances.worsen(models.mean, run),
+            lambda X: predict(X) / unit,
             X,
             alive,
             simplex_lattice(r, dtype=run.dtype, device=run.device),
@@ -153,6 +157,7 @@ class Search:
             self.rvea,
             grid=run.grid,
         )
+        population = replace(population, F=population.F * unit)
         front = measure_front(Y, is_judged, span, lower_bound, population)
 
         def score_of(X: Tensor) -> Tensor:

@@ -64,6 +64,7 @@ class Source:
     rows: Literal["space", "mixed"]
     starts_at: str | None = None
     """Name of the fit, of whatever model, where the first fit begins; None: from scratch."""
+
     @property
     def name(self) -> str:
         """A name that tells it from others of its model."""
@@ -126,7 +127,7 @@ class Learner:
             key = f"{self.model}/{source.name}"
             if source.rows != kind or not self._is_due(state, key, kind, n, clock):
                 continue
-            config, init = self._start(state, source)
+            config, init = self._start(state, source, train.X.dtype)
             model = fit(train, config, trend=trend, init=init)
             found = flatten(model.hyperparameters, key)
             times = {f"{key}/n": n, f"{key}/clock": clock, f"{self.model}/clock": clock}
@@ -148,7 +149,10 @@ class Learner:
         """
         trend, choice = _constant(train), f"{self.model}/choice"
         candidates = [
-            Candidate(config=self._config(source), hyperparameters=self._found(state, source))
+            Candidate(
+                config=self._config(source, train.X.dtype),
+                hyperparameters=self._found(state, source),
+            )
             for source in self.sources
         ]
         if self.model == "slow":
@@ -177,7 +181,9 @@ class Learner:
         if isinstance(before, int) and n < _GROWTH * before:
             return state
         found = [
-            cross_validate(train, replace(self._config(source), options=_COLD), trend=trend)
+            cross_validate(
+                train, replace(self._config(source, train.X.dtype), options=_COLD), trend=trend
+            )
             for source in self.sources
         ]
         largest = torch.where(train.live, train.y.abs(), 0.0).amax(dim=-1)
@@ -200,10 +206,10 @@ class Learner:
         return n >= _GROWTH * n_before if kind == "space" else clock >= last + self.refit_after
 
     def _start(
-        self, state: State, source: Source
+        self, state: State, source: Source, dtype: torch.dtype
     ) -> tuple[FitConfig, Hyperparameters | None]:
         """Return how a fit is made: as long as it takes from where it begins."""
-        config = self._config(source)
+        config = self._config(source, dtype)
         if f"{self.model}/{source.name}/n" in state:
             return replace(config, options=_WARM), self._found(state, source)
         if source.starts_at is not None and f"{source.starts_at}.theta" in state:
@@ -211,11 +217,11 @@ class Learner:
             return replace(config, options=_RELATED), replace(init, p=None, variance=None)
         return replace(config, options=_COLD), None
 
-    def _config(self, source: Source) -> FitConfig:
+    def _config(self, source: Source, dtype: torch.dtype) -> FitConfig:
         config = _KERNELS[source.kernel]
         if self.noisy:
             return replace(config, nugget="fit", nugget_range=_NOISE_RANGE)
-        return replace(config, nugget=_NUGGET)
+        return replace(config, nugget=max(_NUGGET, config.nugget_for(dtype)))
 
     def _found(self, state: State, source: Source) -> Hyperparameters:
         return restore(Hyperparameters, state, f"{self.model}/{source.name}")

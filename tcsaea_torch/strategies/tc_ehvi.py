@@ -3,7 +3,7 @@
 (to be documented)
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -98,14 +98,15 @@ class TCEHVI:
             "guesses_bounds", "noisy", "failure_model",
         ):  # fmt: skip
             check_bool(switch, getattr(self, switch))
-        check_sequence("kernels", self.kernels)
+        keep_checked(self, check_sequence, "kernels")
         for kernel in self.kernels:
             check_choice("kernels", kernel, KERNEL_KINDS)
         if self.link is not None:
             check_instance("link", self.link, LinkConfig)
         check_instance("search", self.search, RVEAConfig)
         keep_checked(self, check_real, "space_share", "spread_share", minimum=0.0, maximum=1.0)
-        for bound in check_pair("objective_lower_bounds", self.objective_lower_bounds):
+        keep_checked(self, check_pair, "objective_lower_bounds")
+        for bound in self.objective_lower_bounds:
             if bound is not None:
                 check_real("objective_lower_bounds", bound)
         keep_checked(self, check_real, "clearance", minimum=0.0, maximum=0.5)
@@ -127,20 +128,28 @@ class TCEHVI:
                 return proposal, state
         if self.asynchronous:
             return self._propose_now(state, run)
-        waits_for = run.pending & ~self._hidden(state, run)
+        hidden = self._hidden(state, run)
+        waits_for = run.pending & ~hidden
         if bool(waits_for.any()):
             return Proposal.nothing(run, waits_for), state
         n_fast = self._credit(run, 0)
         if state["stage"] == "start":
             if bool((n_fast > 0).any()):
-                return self._start(state, run, n_fast.clamp_max(max(1, int(state["n_design"]))))
+                n_fast = n_fast.clamp_max(max(1, int(state["n_design"])))
+                proposal, after = self._start(state, _as_of_then(run, hidden), n_fast)
+                if not proposal.is_empty:  # as it is where a finite space has no more points
+                    return proposal, after
             state = {**state, "stage": "periods"}
             return self.propose(state, run)
         n_slow = run.left[:, SLOW].clamp_max(self.n_new)
         if self.strict_clock:
             n_fast = self._credit(run, n_slow)
-        elif bool((n_fast > 0).any()):
-            n_slow = torch.zeros_like(n_slow)
+        elif bool(((n_fast > 0) & (n_slow > 0)).any()):
+            nothing = torch.zeros_like(n_slow)
+            proposal, after = self._period(state, run, nothing, torch.where(n_slow > 0, n_fast, 0))
+            if not proposal.is_empty:
+                return proposal, after
+            n_fast = nothing
         # Nobody would use fast values after the last slow ones.
         n_fast = torch.where(run.left[:, SLOW] > n_slow, n_fast, 0)
         if not bool((n_slow + n_fast > 0).any()):
@@ -195,7 +204,7 @@ class TCEHVI:
         return Known(
             X=archive.X,
             Y=archive.Y,
-            observed=archive.observed & ~self._hidden(state, run),
+            observed=archive.observed,
             is_space=(row < n_space).expand(run.b, -1),
         )
 
@@ -206,9 +215,7 @@ class TCEHVI:
 
     # ------------------------------------------------------------------ steps
 
-    def _start(
-        self, state: State, run: RunView, n: Int[Tensor, " b"]
-    ) -> tuple[Proposal, State]:
+    def _start(self, state: State, run: RunView, n: Int[Tensor, " b"]) -> tuple[Proposal, State]:
         """Propose fast evaluations while the slow ones of the design are on their way.
 
         Some fill the space, so that GP_f knows all of it; the others are chosen by the models.
@@ -316,8 +323,7 @@ class TCEHVI:
         is_judged = known.both
         if self.noisy:
             Y = models.mean(known.X)
-        # The design's slow values that are hidden are on their way, too.
-        pending = run.pending | (run.archive.observed & ~known.observed)
+        pending = run.pending
         if not bool(pending.any()):
             return models, Y, is_judged
         models = Models(
@@ -325,6 +331,21 @@ class TCEHVI:
             slow=believe_rows(models.slow, known.X, Y[..., SLOW], pending[..., SLOW]),
         )
         return models, Y, is_judged | (pending[..., SLOW] & (known.fast | pending[..., FAST]))
+
+
+def _as_of_then(run: RunView, hidden: Bool[Tensor, "b n 2"]) -> RunView:
+    """Return runs in which hidden values are still on their way, come what may of them."""
+    archive = run.archive
+    archive = replace(
+        archive, Y=archive.Y.masked_fill(hidden, 0.0), observed=archive.observed & ~hidden
+    )
+    came = run.archive.observed | run.failed
+    return replace(
+        run,
+        archive=archive,
+        pending=run.pending | (came & hidden),
+        failed=run.failed & ~hidden,
+    )
 
 
 def _fast_only(X: Float[Tensor, "b k d"], is_asked: Bool[Tensor, "b k"]) -> Proposal:

@@ -28,6 +28,7 @@ from tcsaea_torch.validation import (
     check_int,
     check_real,
     check_sequence,
+    keep_checked,
 )
 
 LinkName = Literal["difference", "ratio", "angle", "autoregressive"]
@@ -241,9 +242,10 @@ class LinkConfig:
     """How far a link may be away from the slow model, in standard deviations; see `believe`."""
 
     def __post_init__(self) -> None:
-        for name in check_sequence("links", self.links):
+        keep_checked(self, check_sequence, "links", "ratio_offsets")
+        for name in self.links:
             check_choice("links", name, LINK_NAMES)
-        for offset in check_sequence("ratio_offsets", self.ratio_offsets):
+        for offset in self.ratio_offsets:
             check_real("ratio_offsets", offset, minimum=0.0, exclusive=True)
         check_instance("kriging", self.kriging, FitConfig)
         check_real("margin", self.margin, minimum=0.0)

@@ -62,6 +62,7 @@ bad("strategies.check_strategy", "value", [
 
 callee("RandomSearch", tc.RandomSearch, dict)
 callee("TCSAEA", tc.TCSAEA, dict)
+callee("TCEHVI", tc.TCEHVI, dict)
 callee("TSAEA", tc.strategies.TSAEA, dict)
 callee("TrSAEA", tc.strategies.TrSAEA, dict)
 callee("KRVEA", tc.strategies.KRVEA, dict)
@@ -103,6 +104,33 @@ bad("TCSAEA", "interval", choices(("sd", "variance"), "varience", "variance"))
 bad("TCSAEA", "last_transfer_period", integers(0, optional=True))
 bad("TCSAEA", "asynchronous", booleans())
 bad("TCSAEA", "clearance", reals(0, 0.5))
+
+bad("TCEHVI", "name", TEXT)
+for count in ("n_new", "refit_every"):
+    bad("TCEHVI", count, integers(1))
+bad("TCEHVI", "n_ref_vectors", integers(2))
+for switch in (
+    "strict_clock", "asynchronous", "shares_structure", "calibrated", "uses_faces",
+    "guesses_bounds", "noisy", "failure_model",
+):  # fmt: skip
+    bad("TCEHVI", switch, booleans())
+bad("TCEHVI", "kernels", [
+    ("none", None, "a sequence"), ("text", "ard", "a sequence"), ("empty", (), "at least one"),
+    ("misspelt", ("aditive",), "did you mean 'additive'?", "'aditive'"),
+    ("number", (3,), "one of additive, ard, rough", "3"),
+])  # fmt: skip
+bad("TCEHVI", "link", objects("a LinkConfig", optional=True))
+bad("TCEHVI", "search", objects("a RVEAConfig"))
+for share in ("space_share", "spread_share"):
+    bad("TCEHVI", share, reals(0, 1))
+bad("TCEHVI", "objective_lower_bounds", [
+    ("none", None, "a pair"), ("number", 0.0, "a pair"), ("text", "00", "a pair"),
+    ("one", (0.0,), "a pair"), ("three", (0.0, 0.0, 0.0), "a pair"),
+    ("nan", (NAN, 0.0), "a finite real number", "nan"),
+    ("minus-inf", (0.0, -INF), "a finite real number", "-inf"),
+    ("bool", (True, None), "a finite real number", "True"),
+])  # fmt: skip
+bad("TCEHVI", "clearance", reals(0, 0.5))
 
 bad("TrSAEA", "n_labelled", integers(1))
 bad("TrSAEA", "n_components", integers(1))
@@ -427,6 +455,7 @@ callee(
         "is_space": "a mask, in its annotation",
     },
 )
+bad("choose", "score", choices(("density", "error"), "eror", "error"))
 bad("choose", "candidates", [
     ("number", 1.0, many), ("none", None, many), ("empty", (), "at least"),
     ("configs", (FitConfig(),), "a Candidate", "FitConfig"),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tcsaea_torch import TCSAEA, Optimizer
+from tcsaea_torch import TCEHVI, TCSAEA, Optimizer
 from tcsaea_torch.events import Asked
 from tcsaea_torch.evolution import RVEAConfig
 from tcsaea_torch.models.fitting import FitConfig
@@ -15,15 +15,13 @@ from tcsaea_torch.models.optimise import BFGSOptions
 from tests.crashes import decisions, is_same, same_value
 from tests.strategies.runs import Toy
 
-QUICK: dict[str, Any] = {
-    "asynchronous": True,
-    "search": RVEAConfig(n_generations=2),
-    "n_ref_vectors": 12,
-    "kriging": FitConfig(
-        input_scaling="standardize", starts=(2.0,), options=BFGSOptions(max_evaluations=4)
-    ),
+SEARCH: dict[str, Any] = {"search": RVEAConfig(n_generations=2), "n_ref_vectors": 12}
+FIT = FitConfig(input_scaling="standardize", starts=(2.0,), options=BFGSOptions(max_evaluations=4))
+QUICK: dict[type, dict[str, Any]] = {
+    TCSAEA: {**SEARCH, "kriging": FIT, "asynchronous": True},
+    TCEHVI: {**SEARCH, "kernels": ("additive",), "asynchronous": True},
 }
-"""A short search, for tests of the protocol."""
+"""Short searches, for tests of the protocol."""
 BUDGET: dict[str, Any] = {"n_slow": 13, "n_init": 6}
 
 
@@ -78,6 +76,12 @@ class Workers:
         return self.optimizer
 
 
+@pytest.fixture(params=QUICK, ids=lambda kind: kind.__name__)
+def quick(request):
+    """Makes a strategy whose search is short."""
+    return lambda **options: request.param(**QUICK[request.param], **options)
+
+
 FEW = "ignore:there (is|are) only:UserWarning"  # while those of the design are outstanding
 
 
@@ -86,8 +90,8 @@ FEW = "ignore:there (is|are) only:UserWarning"  # while those of the design are 
     ("tau", "n_fast", "n_slow"),
     [(2, 1, 1), (2, 1, 8), (2.5, 4, 3), (2.5, 30, 1), (5, 4, 2), (5, 1, 8)],
 )
-def test_budgets_are_exact_and_no_fast_call_comes_before_it_is_released(tau, n_fast, n_slow):
-    optimizer = Optimizer(Toy(tau=tau), **BUDGET, strategy=TCSAEA(**QUICK))
+def test_budgets_are_exact_and_no_fast_call_comes_before_it_is_released(tau, n_fast, n_slow, quick):
+    optimizer = Optimizer(Toy(tau=tau), **BUDGET, strategy=quick())
     workers = Workers(optimizer, 0, n_fast=n_fast, n_slow=n_slow)
     while workers.step():
         used_fast, used_slow = optimizer.n_used
@@ -100,8 +104,8 @@ def test_budgets_are_exact_and_no_fast_call_comes_before_it_is_released(tau, n_f
     assert len(result.all_X.unique(dim=0)) == len(result.all_X) == int(13 * tau)
 
 
-def test_no_worker_waits_while_the_budget_lasts():
-    optimizer = Optimizer(Toy(tau=5), **BUDGET, strategy=TCSAEA(**QUICK))
+def test_no_worker_waits_while_the_budget_lasts(quick):
+    optimizer = Optimizer(Toy(tau=5), **BUDGET, strategy=quick())
     workers = Workers(optimizer, 1, n_fast=3, n_slow=2)
     while workers.ask():
         used_fast, used_slow = optimizer.n_used
@@ -112,8 +116,8 @@ def test_no_worker_waits_while_the_budget_lasts():
 
 
 @pytest.mark.parametrize("failure_model", [False, True])
-def test_same_seed_and_order_same_run_bit_for_bit(failure_model):
-    strategy = TCSAEA(**QUICK, failure_model=failure_model)
+def test_same_seed_and_order_same_run_bit_for_bit(failure_model, quick):
+    strategy = quick(failure_model=failure_model)
 
     def run(seed, order):
         optimizer = Optimizer(Toy(d=3), **BUDGET, strategy=strategy, seed=seed)
@@ -126,8 +130,7 @@ def test_same_seed_and_order_same_run_bit_for_bit(failure_model):
         assert not is_same(first, run(7, 1))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Twice(TCSAEA):
+class Twice:
     """Propose from the state and from a copy of it, and compare."""
 
     def propose(self, state, run):
@@ -137,19 +140,32 @@ class Twice(TCSAEA):
         again, after_again = super().propose(copied, run)
         assert torch.equal(proposal.X, again.X)
         assert torch.equal(proposal.evaluation_mask, again.evaluation_mask)
+        masks = proposal.archive_mask, again.archive_mask
+        assert masks == (None, None) or torch.equal(*masks)
         assert same_value(after, after_again)
         assert same_value(state, copied)  # what went in was not changed
         return proposal, after
 
 
-def test_state_is_flat_and_survives_a_copy():
-    optimizer = Optimizer(Toy(d=3), **BUDGET, strategy=Twice(**QUICK))
-    Workers(optimizer, 3).to_end()
+@dataclass(frozen=True, kw_only=True)
+class TCSAEATwice(Twice, TCSAEA):
+    pass
 
 
-def test_a_run_that_is_resumed_goes_on_bit_for_bit(tmp_path):
+@dataclass(frozen=True, kw_only=True)
+class TCEHVITwice(Twice, TCEHVI):
+    pass
+
+
+@pytest.mark.parametrize("kind", [TCSAEATwice, TCEHVITwice])
+def test_state_is_flat_and_survives_a_copy(kind):
+    strategy = kind(**QUICK[kind.__mro__[2]])
+    Workers(Optimizer(Toy(d=3), **BUDGET, strategy=strategy), 3).to_end()
+
+
+def test_a_run_that_is_resumed_goes_on_bit_for_bit(tmp_path, quick):
     """Resumed after every third value."""
-    strategy, path = TCSAEA(**QUICK), tmp_path / "a.db"
+    strategy, path = quick(), tmp_path / "a.db"
     expected = Workers(Optimizer(Toy(), **BUDGET, strategy=strategy), 5).to_end()
     workers = Workers(Optimizer(Toy(), **BUDGET, strategy=strategy, journal=path), 5)
     n = 0
@@ -166,9 +182,9 @@ def test_a_run_that_is_resumed_goes_on_bit_for_bit(tmp_path):
     workers.optimizer.close()
 
 
-def test_after_a_crash_what_was_under_way_comes_first(tmp_path):
+def test_after_a_crash_what_was_under_way_comes_first(tmp_path, quick):
     path = tmp_path / "a.db"
-    workers = Workers(Optimizer(Toy(), **BUDGET, strategy=TCSAEA(**QUICK), journal=path), 6)
+    workers = Workers(Optimizer(Toy(), **BUDGET, strategy=quick(), journal=path), 6)
     for _ in range(20):
         workers.step()
     lost = sorted(e.id for e in workers.busy)
@@ -186,9 +202,9 @@ def test_after_a_crash_what_was_under_way_comes_first(tmp_path):
     optimizer.close()
 
 
-def test_integers_and_fixed_dimensions():
+def test_integers_and_fixed_dimensions(quick):
     problem = Toy(bounds=[[0, -3, 5.0], [1, 4, 5.0]], integers=(1,), tau=2.5)
-    optimizer = Optimizer(problem, **BUDGET, strategy=TCSAEA(**QUICK))
+    optimizer = Optimizer(problem, **BUDGET, strategy=quick())
     X = Workers(optimizer, 0).to_end().result().all_X
     assert torch.equal(X[:, 1], X[:, 1].round())
     assert (X[:, 2] == 5.0).all()
@@ -196,9 +212,9 @@ def test_integers_and_fixed_dimensions():
 
 
 @pytest.mark.filterwarnings(FEW)
-def test_a_finite_space_is_searched_to_the_last_point():
+def test_a_finite_space_is_searched_to_the_last_point(quick):
     problem = Toy(bounds=[[0, 0], [2, 2]], integers=(0, 1), tau=2)
-    optimizer = Optimizer(problem, n_slow=20, n_init=4, strategy=TCSAEA(**QUICK))
+    optimizer = Optimizer(problem, n_slow=20, n_init=4, strategy=quick())
     result = Workers(optimizer, 0, n_fast=1, n_slow=2).to_end().result()
     assert result.status == "exhausted"
     assert result.n_fast == 9
@@ -207,11 +223,11 @@ def test_a_finite_space_is_searched_to_the_last_point():
 
 @pytest.mark.parametrize(("d", "dtype"), [(1, torch.float64), (2, torch.float32), (30, None)])
 @pytest.mark.parametrize("failure_model", [False, True])
-def test_runs_with_failures(d, dtype, failure_model):
+def test_runs_with_failures(d, dtype, failure_model, quick):
     """Every fourth value fails: budgets are exact, points new and inside."""
     optimizer = Optimizer(
         Toy(d=d, tau=2.5), **BUDGET, dtype=dtype or torch.float64, seed=-3,
-        strategy=TCSAEA(**QUICK, failure_model=failure_model),
+        strategy=quick(failure_model=failure_model),
     )  # fmt: skip
     Workers(optimizer, 2, fails=True).to_end()
     assert optimizer.n_used == optimizer.n_total
@@ -221,9 +237,9 @@ def test_runs_with_failures(d, dtype, failure_model):
     assert len(X[exists].unique(dim=0)) == int(exists.sum())
 
 
-def test_new_points_keep_away_from_outstanding_ones():
+def test_new_points_keep_away_from_outstanding_ones(quick):
     clearance = 0.02
-    strategy = TCSAEA(**QUICK, clearance=clearance)
+    strategy = quick(clearance=clearance)
     optimizer = Optimizer(Toy(tau=5), **BUDGET, strategy=strategy)
     workers, n_seen, nearest = Workers(optimizer, 4, n_fast=8, n_slow=3), 0, []
     while True:
@@ -237,6 +253,8 @@ def test_new_points_keep_away_from_outstanding_ones():
         X = optimizer._state.X
         asked = optimizer._state.exists.clone()
         asked[:n_rows] = False
+        if not asked.any():  # other values of known points
+            continue
         others = torch.cat([X[:n_rows][outstanding], X[asked]])
         distance = torch.cdist(X[asked], others, p=torch.inf)
         distance[distance == 0] = torch.inf  # each from itself
@@ -245,8 +263,8 @@ def test_new_points_keep_away_from_outstanding_ones():
     assert min(nearest) >= clearance * (1 - 1e-9)
 
 
-def test_what_may_be_asked_for_is_said_before():
-    optimizer = Optimizer(Toy(tau=2.5), **BUDGET, strategy=TCSAEA(**QUICK))
+def test_what_may_be_asked_for_is_said_before(quick):
+    optimizer = Optimizer(Toy(tau=2.5), **BUDGET, strategy=quick())
     workers, kinds = Workers(optimizer, 8), set()
     while True:
         action = optimizer.next_action()

@@ -193,10 +193,12 @@ def quick(request):
     """A strategy whose search is short, for tests of the protocol."""
     if request.param in SIMPLE:
         return strategies.get(request.param)
+    search = RVEAConfig(n_generations=2)
+    if request.param == "tc-ehvi":
+        return strategies.get("tc-ehvi", search=search, n_ref_vectors=12, kernels=("additive",))
     fit = FitConfig(
         input_scaling="standardize", starts=(2.0,), options=BFGSOptions(max_evaluations=4)
     )
-    search = RVEAConfig(n_generations=2)
     return strategies.get(request.param, search=search, n_ref_vectors=12, kriging=fit)
 
 
