@@ -98,9 +98,10 @@ def greedy_ehvi(
     chosen, counts = [], []
     for j in range(min(n_slots, k)):
         variance = covariance.diagonal(dim1=-2, dim2=-1).mT
+        score = front.log_ehvi(mean, variance)
+        score = score if bonus is None else score + bonus
         # Finite, so that one that is free comes first even where nothing is expected.
-        score = front.log_ehvi(mean, variance).clamp_min(lowest)
-        score = (score if bonus is None else score + bonus).masked_fill(~free, -torch.inf)
+        score = score.clamp_min(lowest).masked_fill(~free, -torch.inf)
         best = score.argmax(dim=1)
         counts_now = free[members, best] & (j < n)
         chosen.append(best)

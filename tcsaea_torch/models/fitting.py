@@ -11,14 +11,9 @@ from typing import Literal
 
 import torch
 
+from tcsaea_torch.correlations import KERNEL_NAMES, KernelName
 from tcsaea_torch.errors import InvalidInputError
-from tcsaea_torch.kernels import (
-    FREE_POWER_RANGE,
-    KERNEL_NAMES,
-    KernelName,
-    PowerMode,
-    check_power_mode,
-)
+from tcsaea_torch.kernels import FREE_POWER_RANGE, PowerMode, check_power_mode
 from tcsaea_torch.models.bundles import Indexed
 from tcsaea_torch.models.likelihood import Likelihood, Prepared, Standardised, evaluate, prepare
 from tcsaea_torch.models.optimise import BFGSOptions, minimise_in_box
@@ -366,7 +361,10 @@ class _Layout:
         if prior is None:
             spread = X.new_tensor([config.amplitude_spread] * d + [config.weight_spread])
             nothing = X.new_zeros(b, d)
-            parts = [(nothing, nothing), (self._neutral(X).expand(b, -1), spread.expand(b, -1) ** -2)]
+            parts = [
+                (nothing, nothing),
+                (self._neutral(X).expand(b, -1), spread.expand(b, -1) ** -2),
+            ]
         else:
             parts = [
                 (prior.log_theta, prior.theta_spread**-2),

@@ -18,7 +18,6 @@ from tcsaea_torch.models.likelihood import count
 from tcsaea_torch.models.surrogate import Surrogate
 from tcsaea_torch.types import Bool, Float, Tensor
 
-
 _SMALLEST_ERROR = 1e-6
 """Errors below this share of the values' spread are equally good."""
 _LARGEST_FACTOR = 100.0

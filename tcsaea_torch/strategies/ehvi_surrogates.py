@@ -22,7 +22,7 @@ from tcsaea_torch.models.optimise import BFGSOptions
 from tcsaea_torch.models.surrogate import Hyperparameters
 from tcsaea_torch.models.training_set import TrainingSet
 from tcsaea_torch.strategies.base import State, tensor_in
-from tcsaea_torch.types import Bool, Float, Tensor
+from tcsaea_torch.types import Bool, Tensor
 
 ModelName = Literal["fast", "slow", "joined"]
 KernelKind = Literal["ard", "additive", "rough"]
