@@ -52,7 +52,7 @@ def test_single_precision_and_one_dimension(p):
 def test_arguments_stay_as_they_are(p):
     theta = 9.0 * draw(2, 4, seed=2)
     powers = None if p is None else torch.full_like(theta, p)
-    arguments = [draw(2, 9, 4), draw(2, 6, 4, seed=1), theta, draw(2, 5, seed=3)]
+    arguments = draw(2, 9, 4), draw(2, 6, 4, seed=1), theta, draw(2, 5, seed=3)
     before = [t.clone() for t in arguments]
     additive(*arguments, powers)
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(arguments, before, strict=True))

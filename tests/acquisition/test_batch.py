@@ -8,6 +8,7 @@ import torch
 from tcsaea_torch.acquisition.batch import Front, greedy_ehvi, spread
 from tcsaea_torch.acquisition.hypervolume import Strips, ehvi, log_ehvi
 from tcsaea_torch.models import Hyperparameters, KrigingGP
+from tcsaea_torch.models.bundles import map_tensors
 
 B, K = 4, 25
 
@@ -63,8 +64,7 @@ def by_hand(mean, C, free, front, n, bonus=None):
 
 
 def one(front, i):
-    pick = lambda t: None if t is None else t[i : i + 1]  # noqa: E731
-    return Front(**{name: pick(value) for name, value in vars(front).items()})
+    return map_tensors(front, lambda t: t[i : i + 1])
 
 
 def choices(picks, counts):
@@ -244,8 +244,8 @@ def test_spread_takes_the_farthest_of_those_left(n_taken):
 
 def test_single_precision():
     mean, C = (t.float() for t in predictions())
-    front = Front(**{k: v.float() if v is not None and v.is_floating_point() else v
-                     for k, v in vars(front_of(lower_bound=LOW)).items()})  # fmt: skip
+    narrow = lambda t: t.float() if t.is_floating_point() else t  # noqa: E731
+    front = map_tensors(front_of(lower_bound=LOW), narrow)
     assert front.log_ehvi(mean, C.diagonal(dim1=-2, dim2=-1).mT).dtype == torch.float32
     picks, counts = greedy_ehvi(mean, C, ALL, front, NONE, 6)
     for mine, n in zip(choices(picks, counts), NONE.tolist(), strict=True):
