@@ -14,9 +14,9 @@ import torch
 from tcsaea_torch.correlations import KERNEL_NAMES, KernelName
 from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.kernels import FREE_POWER_RANGE, PowerMode, check_power_mode
-from tcsaea_torch.models.bundles import Indexed
 from tcsaea_torch.models.likelihood import Likelihood, Prepared, Standardised, evaluate, prepare
 from tcsaea_torch.models.optimise import BFGSOptions, minimise_in_box
+from tcsaea_torch.models.prior import Penalty, Prior, check_prior
 from tcsaea_torch.models.surrogate import (
     Hyperparameters,
     InputScaling,
@@ -146,23 +146,6 @@ def _check_range(name: str, value: tuple[float, float]) -> None:
     check_real(name, high, minimum=low)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Prior(Indexed):
-    """What is known of the hyper-parameters of `b` models before data are seen.
-
-    All are normally distributed, independently.
-    """
-
-    log_theta: Float[Tensor, "b d"]
-    """Expected ln theta, in scaled units."""
-    theta_spread: Float[Tensor, "b d"]
-    """Standard deviations of ln theta."""
-    log_amplitudes: Float[Tensor, "b d1"]
-    """Expected ln a_k and ln w."""
-    amplitude_spread: Float[Tensor, "b d1"]
-    """Standard deviations of ln a_k and ln w."""
-
-
 def fit(
     train: TrainingSet,
     config: FitConfig,
@@ -179,6 +162,10 @@ def fit(
         trend: `b`, where a linear trend is wanted.
         init: Warm start. It replaces the isotropic starts.
         prior: Of an additive kernel's hyper-parameters; None: that of the configuration.
+
+    Raises:
+        InvalidInputError: If the prior is not of this kernel and these shapes.
+        FitError: If a correlation matrix cannot be factorised.
     """
     data, scaling = scale(train, trend=trend, input_scaling=config.input_scaling)
     hyperparameters = maximise_likelihood(data, scaling, config, init=init, prior=prior)
@@ -196,6 +183,8 @@ def maximise_likelihood(
 ) -> Hyperparameters:
     """Find the hyper-parameters of `b` models; see `fit`."""
     b, _, d = data.X.shape
+    if prior is not None:
+        check_prior(prior, config.kernel, b=b, d=d)
     layout = _Layout(d=d, config=config, fits_variance=bool((data.noise > 0).any()))
     starts = layout.starts(data, scaling, init)
     nugget = 0.0 if layout.fits_nugget else config.nugget_for(data.X.dtype)
@@ -231,7 +220,7 @@ class _Objective:
         self,
         prepared: Prepared,
         layout: "_Layout",
-        penalty: "_Penalty | None",
+        penalty: "Penalty | None",
         *,
         n_starts: int,
     ) -> None:
@@ -241,7 +230,7 @@ class _Objective:
         self._size = max(1, limit // prepared.correlation.numbers)
         self._members: Tensor | None = None
         self._parts: list[Prepared] = []
-        self._penalties: list[_Penalty | None] = []
+        self._penalties: list[Penalty | None] = []
 
     def __call__(
         self, v: Float[Tensor, "k v"], members: Int[Tensor, " k"]
@@ -277,24 +266,11 @@ class _Objective:
             self._parts = [self._prepared[k : k + 1] for k in models.tolist()]
         else:
             self._parts = [self._prepared[k] for k in models.split(self._size)]
-        groups = models.split(self._size)
-        self._penalties = [self._penalty and self._penalty[k] for k in groups]
+        penalty = self._penalty
+        self._penalties = [
+            None if penalty is None else penalty[k] for k in models.split(self._size)
+        ]
         self._members = members
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Penalty(Indexed):
-    """Minus the logarithm of a normal prior of the optimiser's vector."""
-
-    centre: Float[Tensor, "b v"]
-    precision: Float[Tensor, "b v"]
-    """0 where nothing is known."""
-
-    def __call__(self, v: Float[Tensor, "b v"]) -> tuple[Float[Tensor, " b"], Float[Tensor, "b v"]]:
-        """Return it and its slope."""
-        difference = v - self.centre
-        slope = difference * self.precision
-        return 0.5 * (difference * slope).sum(dim=-1), slope
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -351,28 +327,30 @@ class _Layout:
             parts.append(found.d_log_variance.unsqueeze(-1))
         return torch.cat(parts, dim=-1) if len(parts) > 1 else parts[0]
 
-    def penalty(self, X: Float[Tensor, "b n d"], prior: Prior | None) -> _Penalty | None:
+    def penalty(self, X: Float[Tensor, "b n d"], prior: Prior | None) -> Penalty | None:
         """Return the prior of ln theta, ln a and ln w; None where there is none."""
         if not self.n_amplitudes:
             return None
-        b, _, d = X.shape
-        n_rest = self.fits_nugget + self.fits_variance
-        config = self.config
         if prior is None:
-            spread = X.new_tensor([config.amplitude_spread] * d + [config.weight_spread])
-            nothing = X.new_zeros(b, d)
-            parts = [
-                (nothing, nothing),
-                (self._neutral(X).expand(b, -1), spread.expand(b, -1) ** -2),
-            ]
-        else:
-            parts = [
-                (prior.log_theta, prior.theta_spread**-2),
-                (prior.log_amplitudes, prior.amplitude_spread**-2),
-            ]
-        parts.append((X.new_zeros(b, n_rest), X.new_zeros(b, n_rest)))
-        centre, precision = (torch.cat(columns, dim=-1) for columns in zip(*parts, strict=True))
-        return _Penalty(centre=centre, precision=precision)
+            prior = self._usual(X)
+        unknown = X.new_zeros(len(X), self.fits_nugget + self.fits_variance)
+        return Penalty(
+            centre=torch.cat([prior.log_theta, prior.log_amplitudes, unknown], dim=-1),
+            precision=torch.cat(
+                [prior.theta_spread**-2, prior.amplitude_spread**-2, unknown], dim=-1
+            ),
+        )
+
+    def _usual(self, X: Float[Tensor, "b n d"]) -> Prior:
+        """Return the prior of the configuration, which knows nothing of theta."""
+        config, nothing = self.config, X.new_zeros(len(X), self.d)
+        spread = X.new_tensor([config.amplitude_spread] * self.d + [config.weight_spread])
+        return Prior(
+            log_theta=nothing,
+            theta_spread=nothing + torch.inf,
+            log_amplitudes=self._neutral(X).expand(len(X), -1),
+            amplitude_spread=spread.expand(len(X), -1),
+        )
 
     def _neutral(self, like: Tensor) -> Tensor:
         """Return ln a_k = ln(1 / d), with which they sum to 1, and ln w = 0."""
