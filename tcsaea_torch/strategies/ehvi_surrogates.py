@@ -16,7 +16,8 @@ from typing import Literal
 import torch
 
 from tcsaea_torch.models.bundles import flatten, restore
-from tcsaea_torch.models.choice import Candidate, Chosen, choose, condition_chosen
+from tcsaea_torch.models.choice import Candidate, choose, condition_chosen
+from tcsaea_torch.models.chosen import Chosen
 from tcsaea_torch.models.fitting import FitConfig, Prior, fit
 from tcsaea_torch.models.optimise import BFGSOptions
 from tcsaea_torch.models.surrogate import Hyperparameters
