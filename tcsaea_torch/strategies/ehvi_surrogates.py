@@ -81,8 +81,9 @@ def sources(
         shares_structure: Whether GP_f's structure is expected in GP_s, as one of the sources.
     """
     if model == "slow":
-        # Few rows, all of them used.
-        found = [Source(kernel=k, rows="mixed") for k in kernels if k != "rough"]
+        # Few rows, all of them used; too few to tell a rough function by.
+        smooth: list[KernelKind] = [kernel for kernel in kernels if kernel != "rough"]
+        found = [Source(kernel=kernel, rows="mixed") for kernel in smooth or kernels]
         if shares_structure and "additive" in kernels:
             found.append(Source(kernel="additive", rows="mixed", has_prior=True))
         return tuple(found)
