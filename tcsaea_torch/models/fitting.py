@@ -11,14 +11,9 @@ from typing import Literal
 
 import torch
 
+from tcsaea_torch.correlations import KERNEL_NAMES, KernelName
 from tcsaea_torch.errors import InvalidInputError
-from tcsaea_torch.kernels import (
-    FREE_POWER_RANGE,
-    KERNEL_NAMES,
-    KernelName,
-    PowerMode,
-    check_power_mode,
-)
+from tcsaea_torch.kernels import FREE_POWER_RANGE, PowerMode, check_power_mode
 from tcsaea_torch.models.bundles import Indexed
 from tcsaea_torch.models.likelihood import Likelihood, Prepared, Standardised, evaluate, prepare
 from tcsaea_torch.models.optimise import BFGSOptions, minimise_in_box
@@ -177,6 +172,9 @@ def fit(
         config: How to fit.
         trend: `b`, where a linear trend is wanted.
         init: Warm start. It replaces the isotropic starts.
+
+    Raises:
+        FitError: If a correlation matrix cannot be factorised.
     """
     data, scaling = scale(train, trend=trend, input_scaling=config.input_scaling)
     hyperparameters = maximise_likelihood(data, scaling, config, init=init)
@@ -274,8 +272,10 @@ class _Objective:
             self._parts = [self._prepared[k : k + 1] for k in models.tolist()]
         else:
             self._parts = [self._prepared[k] for k in models.split(self._size)]
-        groups = models.split(self._size)
-        self._penalties = [self._penalty and self._penalty[k] for k in groups]
+        penalty = self._penalty
+        self._penalties = [
+            None if penalty is None else penalty[k] for k in models.split(self._size)
+        ]
         self._members = members
 
 

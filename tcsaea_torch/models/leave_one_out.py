@@ -20,7 +20,8 @@ from tcsaea_torch.types import Bool, Float, Tensor
 
 _SMALLEST_ERROR = 1e-6
 """Errors below this share of the values' spread are equally good."""
-_LARGEST_FACTOR = 100.0
+_CHI_SQUARE = {0.68: 0.98895, 0.95: 3.84146}
+"""Quantiles of the square of a standard normal variable."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -75,15 +76,21 @@ class LeaveOneOut(Indexed):
     def variance_factor(self, smallest: float = 1.0) -> Float[Tensor, "*batch"]:
         """Return by what variances must be multiplied to agree with the errors.
 
-        The mean square of the errors in units of their standard deviations.
+        So that intervals of 68 % and of 95 % hold that many of them; a few rows that no model
+        foresees do not count.
 
         Args:
-            smallest: What it is at least; at most it is 100.
+            smallest: What it is at least.
         """
         is_known = self.variance < torch.inf
-        squares = torch.where(is_known, self.error.square() / self.variance, 0.0)
-        mean = squares.sum(dim=-1) / is_known.sum(dim=-1).clamp_min(1)
-        return mean.clamp(smallest, _LARGEST_FACTOR)
+        squares = torch.where(is_known, self.error.square() / self.variance, torch.inf)
+        ordered, n = squares.sort(dim=-1).values, is_known.sum(dim=-1, keepdim=True)
+        factor = torch.zeros_like(squares[..., :1])
+        for share, quantile in _CHI_SQUARE.items():
+            place = (share * n).ceil().long().clamp_min(1) - 1
+            factor = torch.maximum(factor, ordered.gather(-1, place) / quantile)
+        factor = torch.where(n > 0, factor, 1.0).squeeze(-1)
+        return factor.clamp_min(smallest)
 
 
 def leave_one_out(surrogate: Surrogate) -> LeaveOneOut:

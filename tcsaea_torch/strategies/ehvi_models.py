@@ -7,7 +7,7 @@ import torch
 
 from tcsaea_torch.metrics import is_non_dominated
 from tcsaea_torch.models.bundles import flatten, restore
-from tcsaea_torch.models.choice import Chosen
+from tcsaea_torch.models.chosen import Chosen
 from tcsaea_torch.models.leave_one_out import LeaveOneOut
 from tcsaea_torch.models.training_set import TrainingSet, merge_duplicates
 from tcsaea_torch.rng import uniforms

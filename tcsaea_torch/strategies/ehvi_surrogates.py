@@ -15,13 +15,8 @@ from typing import Literal
 import torch
 
 from tcsaea_torch.models.bundles import flatten, restore
-from tcsaea_torch.models.choice import (
-    Candidate,
-    Chosen,
-    choose,
-    condition_chosen,
-    cross_validate,
-)
+from tcsaea_torch.models.choice import Candidate, choose, condition_chosen, cross_validate
+from tcsaea_torch.models.chosen import Chosen
 from tcsaea_torch.models.fitting import FitConfig, fit
 from tcsaea_torch.models.optimise import BFGSOptions
 from tcsaea_torch.models.surrogate import Hyperparameters
@@ -49,8 +44,8 @@ _NUGGET = 1e-8
 """Of values without noise: rows may lie near each other."""
 _NOISE_RANGE = (1e-6, 1.0)
 
-_SMALLEST_FACTOR = 0.1
-"""sigma^2 of models with synthetic rows may be too large: the noise of these is a bound."""
+_SMALLEST_FACTOR = 0.01
+"""Where rows lie near each other in a steep part, sigma^2 is far too large for the rest."""
 
 _GROWTH = 1.4
 """A fit to space-filling rows is made again when their number has grown by this factor."""
@@ -80,9 +75,11 @@ def sources(model: ModelName, kernels: Sequence[KernelKind]) -> tuple[Source, ..
         kernels: Which kernels are tried.
     """
     if model == "slow":
-        # Few rows, all of them used.
-        return tuple(Source(kernel=k, rows="mixed") for k in kernels if k != "rough")
-    kernels = [kernel for kernel in kernels if kernel != "cautious"]
+        # Few rows, all of them used; too few to tell a rough function by.
+        smooth: list[KernelKind] = [kernel for kernel in kernels if kernel != "rough"]
+        return tuple(Source(kernel=kernel, rows="mixed") for kernel in smooth or kernels)
+    bold: list[KernelKind] = [kernel for kernel in kernels if kernel != "cautious"]
+    kernels = bold or kernels
     found = []
     for kernel in kernels:
         start = None
@@ -160,7 +157,7 @@ class Learner:
         elif choice not in state or state[f"{self.model}/clock"] == clock:
             models = choose(train, candidates, trend=trend, is_space=is_space, score="error")
             loo = models.leave_one_out()
-            factor = loo.variance_factor(_SMALLEST_FACTOR if self.model == "joined" else 1.0)
+            factor = loo.variance_factor(_SMALLEST_FACTOR)
             state = {**state, choice: models.choice, f"{self.model}/factor": factor}
             return models.widened(factor) if self.calibrated else models, state
         models = condition_chosen(train, candidates, tensor_in(state, choice), trend=trend)

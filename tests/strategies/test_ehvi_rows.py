@@ -1,0 +1,144 @@
+"""What TC-EHVI knows of an archive, and which rows its models learn from."""
+
+import math
+
+import pytest
+import torch
+
+from tcsaea_torch.strategies.ehvi_rows import Known, Sizes, choose_rows, distance_from_front
+
+B, N = 6, 60
+
+
+def draw(*shape, seed=0, dtype=torch.float64):
+    return torch.rand(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def rows():
+    """Living rows, those that fill the space, distances, and uniform numbers."""
+    live, is_space = draw(B, N, seed=1) < 0.9, draw(B, N, seed=2) < 0.6
+    is_space[0] = False  # none fills the space
+    is_space[1] = True  # all do
+    live[2] = torch.arange(N) < 9  # too few
+    is_space[3] = torch.arange(N) < 4  # few do
+    live[4] = False
+    return live, is_space, draw(B, N, seed=3) - 0.5, draw(B, N, seed=4)
+
+
+def by_hand(live, is_space, distance, n_max, u):
+    """The living rows of one run that are taken, by lists."""
+    alive = [i for i in range(len(live)) if live[i]]
+    space = sorted((i for i in alive if is_space[i]), key=lambda i: float(u[i]))
+    taken = space[: n_max // 2]
+    rest = sorted((i for i in alive if i not in taken), key=lambda i: float(distance[i]))
+    taken += rest[: n_max // 4]
+    rest = sorted((i for i in alive if i not in taken), key=lambda i: float(u[i]))
+    return set(taken + rest[: n_max - len(taken)])
+
+
+@pytest.mark.parametrize("n_max", [4, 7, 20, 41])
+def test_rows_are_those_of_lists(n_max):
+    live, is_space, distance, u = rows()
+    found = choose_rows(live, is_space, distance, n_max, u)
+    assert found.shape == (B, n_max)
+    for i in range(B):
+        assert len(set(found[i].tolist())) == n_max
+        alive = {r for r in found[i].tolist() if live[i, r]}
+        assert alive == by_hand(live[i], is_space[i], distance[i], n_max, u[i])
+        # Living rows come first.
+        assert live[i][found[i]].diff().sum() <= 1
+        k = slice(i, i + 1)
+        alone = choose_rows(live[k], is_space[k], distance[k], n_max, u[k])
+        assert torch.equal(alone[0], found[i])
+
+
+def test_few_rows_are_all_taken_as_they_are():
+    live, is_space, distance, u = rows()
+    for n_max in (N, N + 5):
+        found = choose_rows(live, is_space, distance, n_max, u)
+        assert torch.equal(found, torch.arange(N).expand(B, N))
+
+
+def test_half_fill_the_space_and_a_quarter_is_near_the_front():
+    live, is_space = torch.ones(B, N, dtype=torch.bool), draw(B, N, seed=2) < 0.6
+    distance = draw(B, N, seed=3)
+    found = choose_rows(live, is_space, distance, 20, draw(B, N, seed=4))
+    assert (is_space.gather(1, found).sum(dim=1) >= 10).all()
+    nearest = distance.argsort(dim=1)[:, :5]
+    assert all(set(a) <= set(b) for a, b in zip(nearest.tolist(), found.tolist(), strict=True))
+
+
+def test_what_dead_rows_hold_does_not_matter():
+    live, is_space, distance, u = rows()
+    expected = choose_rows(live, is_space, distance, 20, u)
+    strange = distance.masked_fill(~live, torch.nan)
+    for i, row in enumerate(choose_rows(live, is_space, strange, 20, u)):
+        assert live[i][row].sum() == live[i][expected[i]].sum()
+        assert torch.equal(row[live[i][row]], expected[i][live[i][expected[i]]])
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_the_distance_is_the_shift_that_ends_domination(dtype):
+    Y, front = draw(3, 30, 2, dtype=dtype), draw(3, 8, 2, seed=1, dtype=dtype)
+    alive = draw(3, 8, seed=2) < 0.7
+    found = distance_from_front(Y, front, alive)
+    assert found.dtype == dtype
+    for i in range(3):
+        points = front[i][alive[i]]
+        for y, shift in zip(Y[i], found[i].tolist(), strict=True):
+            expected = max(min(float(y[j] - f[j]) for j in (0, 1)) for f in points)
+            assert shift == pytest.approx(expected, abs=1e-6)
+            beyond, short = y - shift - 1e-4, y - shift + 1e-4
+            assert not (points < beyond).all(dim=1).any()
+            assert (points < short).all(dim=1).any()
+
+
+def test_members_of_the_front_have_no_distance():
+    front = torch.tensor([[[0.0, 1.0], [0.4, 0.4], [1.0, 0.0]]]).double()
+    alive = torch.ones(1, 3, dtype=torch.bool)
+    assert distance_from_front(front, front, alive).tolist() == [[0.0, 0.0, 0.0]]
+    better = distance_from_front(front - 0.1, front, alive)
+    torch.testing.assert_close(better, torch.full_like(better, -0.1))
+    assert (distance_from_front(front, front, ~alive) == -math.inf).all()
+
+
+def known():
+    observed = torch.tensor(
+        [[[1, 1], [1, 0], [0, 1], [0, 0]], [[0, 0]] * 4, [[1, 1], [0, 0], [1, 0], [1, 1]]]
+    ).bool()
+    Y = torch.where(observed, 10.0 * draw(3, 4, 2) - 5.0, 0.0)
+    return Known(X=draw(3, 4, 5), Y=Y, observed=observed, is_space=draw(3, 4) < 0.5)
+
+
+def test_masks_say_which_values_are_known():
+    k = known()
+    assert k.fast.tolist()[0] == [True, True, False, False]
+    assert k.slow.tolist()[0] == [True, False, True, False]
+    assert k.both.tolist()[0] == [True, False, False, False]
+
+
+def test_the_span_is_that_of_known_values():
+    k = known()
+    assert k.span.shape == (3, 1, 2)
+    for i in range(3):
+        for j in range(2):
+            values = k.Y[i, :, j][k.observed[i, :, j]].tolist()
+            expected = max(values) - min(values) if values else 0.0
+            assert k.span[i, 0, j].item() == expected
+
+
+def test_values_are_a_training_set_of_what_is_known():
+    k = known()
+    for column in (0, 1):
+        train = k.values(column)
+        assert torch.equal(train.live, k.observed[..., column])
+        assert (train.noise_var[train.live] == 0).all()
+        assert torch.equal(train.y, k.Y[..., column])
+        assert torch.equal(train.X, k.X)
+
+
+def test_many_dimensions_get_fewer_rows():
+    few, many = Sizes.of(10), Sizes.of(30)
+    assert (few.fit, few.condition) == (400, 700)
+    assert many.fit < few.fit
+    assert many.condition < few.condition
