@@ -47,6 +47,8 @@ _NOISE_RANGE = (1e-6, 1.0)
 _SMALLEST_FACTOR = 0.01
 """Where rows lie near each other in a steep part, sigma^2 is far too large for the rest."""
 
+_LARGEST_FACTOR = 100.0
+
 _GROWTH = 1.4
 """A fit to space-filling rows is made again when their number has grown by this factor."""
 
@@ -157,7 +159,7 @@ class Learner:
         elif choice not in state or state[f"{self.model}/clock"] == clock:
             models = choose(train, candidates, trend=trend, is_space=is_space, score="error")
             loo = models.leave_one_out()
-            factor = loo.variance_factor(_SMALLEST_FACTOR)
+            factor = loo.variance_factor(_SMALLEST_FACTOR).clamp_max(_LARGEST_FACTOR)
             state = {**state, choice: models.choice, f"{self.model}/factor": factor}
             return models.widened(factor) if self.calibrated else models, state
         models = condition_chosen(train, candidates, tensor_in(state, choice), trend=trend)
