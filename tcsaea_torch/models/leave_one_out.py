@@ -73,6 +73,12 @@ class LeaveOneOut(Indexed):
         size = (self.error.abs() / unit.unsqueeze(-1)).clamp_min(_SMALLEST_ERROR)
         return _mean_of_groups(-size.log(), self.variance < torch.inf, is_space)
 
+    def mean_square(self) -> Float[Tensor, "*batch"]:
+        """Return the mean square of the errors, in squared units of the objective."""
+        is_known = self.variance < torch.inf
+        squares = torch.where(is_known, self.error.square(), 0.0)
+        return squares.sum(dim=-1) / is_known.sum(dim=-1).clamp_min(1)
+
     def variance_factor(self, smallest: float = 1.0) -> Float[Tensor, "*batch"]:
         """Return by what variances must be multiplied to agree with the errors.
 

@@ -185,9 +185,8 @@ class Learner:
             )
             for source in self.sources
         ]
-        largest = torch.where(train.live, train.y.abs(), 0.0).amax(dim=-1)
-        unit = torch.where(largest > 0, largest, 1.0)
-        scores = torch.stack([errors.log_density(unit) for errors in found], dim=-1)
+        # Not by densities: variances are mended afterwards.
+        scores = -torch.stack([errors.mean_square() for errors in found], dim=-1)
         choice = scores.argmax(dim=-1)
         factors = torch.stack([errors.variance_factor() for errors in found], dim=-1)
         factor = factors.gather(-1, choice.unsqueeze(-1)).squeeze(-1)
