@@ -133,7 +133,9 @@ def test_the_more_rows_the_less_the_prior_says():
     for n in (8, 40):
         X = draw(1, n, 1)
         train = TrainingSet(X=X, y=(4.0 * X[..., 0]).sin(), noise_var=torch.zeros(1, n).double())
-        thetas = [fit(train, c, trend=constant(1)).hyperparameters.theta for c in (config, ADDITIVE)]
+        thetas = [
+            fit(train, c, trend=constant(1)).hyperparameters.theta for c in (config, ADDITIVE)
+        ]
         distance.append((thetas[0] / thetas[1]).log().abs().item())
     assert distance[1] < distance[0]
 
@@ -151,9 +153,7 @@ def test_the_median_is_in_scaled_units():
 @pytest.mark.parametrize("warm", [False, True])
 def test_a_batch_is_its_members(warm):
     train = training()
-    config = replace(
-        ADDITIVE, theta_prior=(5.0, 0.5), options=BFGSOptions(max_evaluations=40)
-    )
+    config = replace(ADDITIVE, theta_prior=(5.0, 0.5), options=BFGSOptions(max_evaluations=40))
     init = None
     if warm:
         init = Hyperparameters(
