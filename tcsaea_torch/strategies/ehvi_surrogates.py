@@ -51,6 +51,7 @@ _SMALLEST_FACTOR = 0.01
 """Where rows lie near each other in a steep part, sigma^2 is far too large for the rest."""
 
 _LARGEST_FACTOR = 100.0
+"""Rows that are all the same but one leave fits without it that are sure of a constant."""
 
 _GROWTH = 1.4
 """A fit to space-filling rows is made again when their number has grown by this factor."""
@@ -191,7 +192,7 @@ class Learner:
         scores = torch.stack([errors.calibrated_density() for errors in found], dim=-1)
         choice = scores.argmax(dim=-1)
         factors = torch.stack([errors.variance_factor() for errors in found], dim=-1)
-        factor = factors.gather(-1, choice.unsqueeze(-1)).squeeze(-1)
+        factor = factors.gather(-1, choice.unsqueeze(-1)).squeeze(-1).clamp_max(_LARGEST_FACTOR)
         return {
             **state,
             key: n,
