@@ -9,6 +9,7 @@ from benchmarks.run_batch import initial_view, run_batch, tell_all
 from tcsaea_torch import (
     TCEHVI,
     TCSAEA,
+    Optimizer,
     RandomSearch,
     VirtualExecutor,
     metrics,
@@ -45,6 +46,12 @@ def asked(proposal, run):
     if old is None:
         old = torch.zeros_like(run.archive.observed)
     return torch.cat([old, proposal.evaluation_mask], dim=1)
+
+
+def tell(optimizer, evaluations):
+    for e in evaluations:
+        f = optimizer.problem.function_of(e.objective)
+        optimizer.tell(e.id, f(torch.from_numpy(e.x).unsqueeze(0)))
 
 
 def same(first, second):
@@ -96,6 +103,21 @@ def test_the_share_of_space_filling_points(share):
         steps = list(steps_of(problem, strategy, [0], **BUDGET, n_steps=5))
         found.append(torch.cat([p.X for _, p, _ in steps[1:]], dim=1))
     assert torch.equal(*found) == (share == 1.0)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_points_of_the_start_fill_the_space_however_few_are_asked_for_at_a_time(asynchronous):
+    """Together they are one Latin hypercube, but for those too near to outstanding points."""
+    strategy = TCEHVI(**QUICK, space_share=1.0, asynchronous=asynchronous)
+    optimizer = Optimizer(Toy(), n_slow=12, n_init=10, strategy=strategy)
+    tell(optimizer, optimizer.ask())
+    found = []
+    while len(found) < 40:  # 10 (tau - 1)
+        evaluations = optimizer.ask(n_fast=1, n_slow=0)
+        tell(optimizer, evaluations)
+        found += [torch.from_numpy(e.x) for e in evaluations]
+    cells = (torch.stack(found) * 40).floor()
+    assert all(len(column.unique()) == 40 for column in cells.T)
 
 
 @pytest.mark.parametrize("tau", [2, 5])
