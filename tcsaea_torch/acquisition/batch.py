@@ -86,7 +86,7 @@ def greedy_ehvi(
         free: Which candidates may be chosen.
         front: What is to be improved.
         n: How many each run takes.
-        n_slots: Room for them, at least the largest n.
+        n_slots: Room for them, at least the largest n, and at least 1.
         bonus: Added to the logarithms of the EHVI, such as that of a probability.
 
     Returns:
@@ -98,9 +98,10 @@ def greedy_ehvi(
     chosen, counts = [], []
     for j in range(min(n_slots, k)):
         variance = covariance.diagonal(dim1=-2, dim2=-1).mT
+        score = front.log_ehvi(mean, variance)
+        score = score if bonus is None else score + bonus
         # Finite, so that one that is free comes first even where nothing is expected.
-        score = front.log_ehvi(mean, variance).clamp_min(lowest)
-        score = (score if bonus is None else score + bonus).masked_fill(~free, -torch.inf)
+        score = score.clamp_min(lowest).masked_fill(~free, -torch.inf)
         best = score.argmax(dim=1)
         counts_now = free[members, best] & (j < n)
         chosen.append(best)
@@ -129,18 +130,25 @@ def spread(
         taken: Points that they keep away from.
         is_taken: Which of these count.
         n: How many each run takes.
-        n_slots: Room for them.
+        n_slots: Room for them, at least 1.
 
     Returns:
         Indices in the order of choice, and which of them count.
     """
-    b, k = free.shape
-    distance = torch.cdist(F, taken).masked_fill(~is_taken.unsqueeze(1), torch.inf).amin(dim=-1)
+    k = free.shape[1]
+    distance = torch.full_like(F[..., 0], torch.inf)
+    if taken.shape[1]:
+        distance = _distances(F, taken).masked_fill(~is_taken.unsqueeze(1), torch.inf).amin(dim=-1)
     chosen, counts = [], []
     for j in range(min(n_slots, k)):
         best = distance.masked_fill(~free, -1.0).argmax(dim=1, keepdim=True)
         chosen.append(best)
         counts.append(free.gather(1, best) & (j < n).unsqueeze(-1))
         free = free & (torch.arange(k, device=F.device) != best)
-        distance = torch.minimum(distance, torch.cdist(F, take_rows(F, best)).squeeze(-1))
+        distance = torch.minimum(distance, _distances(F, take_rows(F, best)).squeeze(-1))
     return torch.cat(chosen, dim=1), torch.cat(counts, dim=1)
+
+
+def _distances(A: Float[Tensor, "b k m"], B: Float[Tensor, "b t m"]) -> Float[Tensor, "b k t"]:
+    # By differences: by GEMM, small distances would be rounding errors.
+    return torch.cdist(A, B, compute_mode="donot_use_mm_for_euclid_dist")

@@ -1,6 +1,7 @@
 """Kriging surrogates: fit, predict, and use in GPyTorch and BoTorch."""
 
-from tcsaea_torch.models.choice import Candidate, Chosen, choose, fit_best
+from tcsaea_torch.models.choice import Candidate, choose, fit_best
+from tcsaea_torch.models.chosen import Chosen
 from tcsaea_torch.models.fitting import FitConfig
 from tcsaea_torch.models.kriging import KrigingGP
 from tcsaea_torch.models.kriging_fit import fit_kriging

@@ -4,8 +4,8 @@ from typing import Any
 
 import torch
 
+from tcsaea_torch.correlations import KERNEL_NAMES
 from tcsaea_torch.errors import InvalidInputError
-from tcsaea_torch.kernels import KERNEL_NAMES
 from tcsaea_torch.models.surrogate import Hyperparameters
 from tcsaea_torch.models.training_set import TrainingSet
 from tcsaea_torch.types import Tensor

@@ -5,8 +5,7 @@ from few points, and is misled where many variables act together. Each model of 
 the kind that its own data speak for.
 """
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -14,26 +13,18 @@ import torch
 
 from tcsaea_torch.errors import FitError, InvalidInputError
 from tcsaea_torch.models.checks import check_hyperparameters
+from tcsaea_torch.models.chosen import Chosen, Group
 from tcsaea_torch.models.fitting import FitConfig, fit
 from tcsaea_torch.models.leave_one_out import (
     LeaveOneOut,
-    leave_one_out,
     log_evidence,
     log_predictive_density,
     mean_log_error,
-    variance_factor,
 )
 from tcsaea_torch.models.likelihood import closed_form_variance, count
-from tcsaea_torch.models.surrogate import (
-    Hyperparameters,
-    Surrogate,
-    condition,
-    scale,
-    try_condition,
-)
+from tcsaea_torch.models.surrogate import Hyperparameters, Surrogate, scale, try_condition
 from tcsaea_torch.models.training_set import TrainingSet
-from tcsaea_torch.models.updating import SharedSurrogate, extend
-from tcsaea_torch.types import Bool, Float, Int, Tensor
+from tcsaea_torch.types import Bool, Int, Tensor
 from tcsaea_torch.validation import check_choice, check_instance, check_sequence
 
 Criterion = Literal["leave-one-out", "cross-validation", "evidence"]
@@ -42,129 +33,6 @@ _N_FOLDS = 5
 
 Score = Literal["density", "error"]
 _SCORES = {"density": log_predictive_density, "error": mean_log_error}
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Group:
-    """The models of a batch that chose one configuration."""
-
-    config: FitConfig
-    members: Int[Tensor, " k"]
-    """Which models of the batch, in order."""
-    surrogate: Surrogate
-    """They, as a batch of k."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Chosen:
-    """A batch of b models of different kinds, which predicts as a `Surrogate` does."""
-
-    choice: Int[Tensor, " b"]
-    """Index of the configuration of each model."""
-    scores: Float[Tensor, "b c"]
-    """The criterion of each model with each configuration; larger is better."""
-    hyperparameters: tuple[Hyperparameters, ...]
-    """All that were to choose from, b of each configuration: warm starts of the next fit."""
-    groups: tuple[Group, ...]
-    """The models, by configuration."""
-    trend: Bool[Tensor, " b"]
-    """Where a linear trend was wanted."""
-
-    def mean(self, Xq: Float[Tensor, "#b q d"]) -> Float[Tensor, "b q"]:
-        """Predict means at points of the unit cube, in the objective's units."""
-        return self._gather(Xq, lambda model, X: (model.mean(X),))[0]
-
-    def predict(
-        self, Xq: Float[Tensor, "#b q d"]
-    ) -> tuple[Float[Tensor, "b q"], Float[Tensor, "b q"]]:
-        """Predict means and variances; see `Surrogate.predict`."""
-        mean, variance = self._gather(Xq, lambda model, X: model.predict(X))
-        return mean, variance
-
-    def predict_joint(
-        self, Xq: Float[Tensor, "#b q d"]
-    ) -> tuple[Float[Tensor, "b q"], Float[Tensor, "b q q"]]:
-        """Predict means and the covariance matrix over all q points."""
-        mean, covariance = self._gather(Xq, lambda model, X: model.predict_joint(X))
-        return mean, covariance
-
-    def leave_one_out(self) -> LeaveOneOut:
-        """Return what the models would have predicted at each of their rows without it."""
-        found = [leave_one_out(group.surrogate) for group in self.groups]
-        order = torch.cat([group.members for group in self.groups]).argsort()
-        return LeaveOneOut(
-            error=torch.cat([part.error for part in found])[order],
-            variance=torch.cat([part.variance for part in found])[order],
-        )
-
-    def variance_factor(self) -> Float[Tensor, " b"]:
-        """Return by what variances must be multiplied to agree with leave-one-out errors."""
-        factor = torch.ones_like(self.scores[:, 0])
-        for group in self.groups:
-            factor[group.members] = variance_factor(group.surrogate)
-        return factor
-
-    def widened(self, factor: Float[Tensor, " b"]) -> "Chosen":
-        """Return the models with variances multiplied by a factor."""
-
-        def widen(group: Group) -> Surrogate:
-            model = group.surrogate
-            return replace(model, variance=model.variance * factor[group.members])
-
-        return self._replaced(widen)
-
-    def condition_on(self, train: TrainingSet) -> "Chosen":
-        """Return the models with these rows instead; hyper-parameters and sigma^2 stay.
-
-        So a fit may use some of the rows, and the model all. With `input_scaling`
-        "standardize", theta is in units of the new rows' spread.
-
-        Args:
-            train: Training sets without duplicates, `b x n`.
-        """
-
-        def conditioned(group: Group) -> Surrogate:
-            config = group.config
-            rows = train if len(self.groups) == 1 else train[group.members]
-            trend = self.trend[group.members]
-            data, scaling = scale(rows, trend=trend, input_scaling=config.input_scaling)
-            nugget = config.nugget_for(rows.X.dtype)
-            return condition(data, scaling, group.surrogate.hyperparameters, nugget=nugget)
-
-        return self._replaced(conditioned)
-
-    def extend(
-        self,
-        X: Float[Tensor, "b q d"],
-        y: Float[Tensor, "b q"],
-        noise_var: Float[Tensor, "b q"],
-    ) -> "Chosen":
-        """Return the models with q more rows, by `updating.extend`."""
-
-        def extended(group: Group) -> Surrogate:
-            k = group.members
-            nugget = X.new_tensor(group.config.nugget_for(X.dtype))
-            base = SharedSurrogate.of(group.surrogate)
-            return extend(base, X[k], y[k], noise_var[k], nugget=nugget)
-
-        return self._replaced(extended)
-
-    def _replaced(self, change: Callable[[Group], Surrogate]) -> "Chosen":
-        groups = tuple(replace(group, surrogate=change(group)) for group in self.groups)
-        return replace(self, groups=groups)
-
-    def _gather(
-        self, Xq: Tensor, call: Callable[[Surrogate, Tensor], tuple[Tensor, ...]]
-    ) -> list[Tensor]:
-        """Return what the models answer, in the order of the batch."""
-        if len(self.groups) == 1:
-            return list(call(self.groups[0].surrogate, Xq))
-        is_shared = Xq.ndim == 2 or Xq.shape[0] == 1
-        answers = [
-            call(group.surrogate, Xq if is_shared else Xq[group.members]) for group in self.groups
-        ]
-        order = torch.cat([group.members for group in self.groups]).argsort()
-        return [torch.cat(parts)[order] for parts in zip(*answers, strict=True)]
 
 
 def fit_best(
@@ -208,7 +76,7 @@ def fit_best(
     ]
     if criterion == "cross-validation":
         scores = [
-            held_out_density(train, config, trend, unit=model.scaling.y_scale)
+            cross_validate(train, config, trend=trend).log_density(model.scaling.y_scale)
             for config, model in zip(configs, models, strict=True)
         ]
     else:
@@ -299,22 +167,27 @@ def condition_chosen(
         FitError: If a model cannot be factorised.
     """
     _check_candidates(candidates, train)
+    c, b = len(candidates), len(train.y)
+    if choice.shape != (b,) or not bool(((choice >= 0) & (choice < c)).all()):
+        raise InvalidInputError(
+            f"choice must be {b} integers from 0 to {c - 1}, got {choice.tolist()}"
+        )
     groups = []
-    for i, n in enumerate(torch.bincount(choice, minlength=len(candidates)).tolist()):
-        if n == 0:
+    for i, candidate in enumerate(candidates):
+        members = (choice == i).nonzero().squeeze(-1)
+        if len(members) == 0:
             continue
-        config, mine, members = candidates[i].config, candidates[i], (choice == i).nonzero()
-        rows, members = train, members.squeeze(-1)
-        if n < len(choice):
-            mine = replace(mine, hyperparameters=mine.hyperparameters[members])
+        rows, mine = train, candidate
+        if len(members) < b:
             rows = train[members]
+            mine = replace(candidate, hyperparameters=candidate.hyperparameters[members])
         model = _conditioned(rows, mine, trend[members])
         if bool(model.factors.failed.any()):
             raise FitError("the correlation matrix of the chosen model is not positive definite")
-        groups.append(Group(config=config, members=members, surrogate=model))
+        groups.append(Group(config=candidate.config, members=members, surrogate=model))
     return Chosen(
         choice=choice,
-        scores=torch.zeros(len(choice), len(candidates), dtype=train.y.dtype, device=choice.device),
+        scores=train.y.new_full((b, c), torch.nan),
         hyperparameters=tuple(candidate.hyperparameters for candidate in candidates),
         groups=tuple(groups),
         trend=trend,
@@ -360,20 +233,18 @@ def _keep_best(
     )
 
 
-def held_out_density(
-    train: TrainingSet,
-    config: FitConfig,
-    trend: Bool[Tensor, " b"],
-    *,
-    unit: Float[Tensor, " b"],
-) -> Float[Tensor, " b"]:
-    """Return the mean log density of each fifth of the rows, by a fit to the others.
+def cross_validate(
+    train: TrainingSet, config: FitConfig, *, trend: Bool[Tensor, " b"]
+) -> LeaveOneOut:
+    """Return the errors of each fifth of the rows, by a fit to the others.
+
+    Unlike those of `leave_one_out` they also see through hyper-parameters that are too many
+    for the rows.
 
     Args:
         train: Training sets without duplicates, `b x n`.
         config: How to fit.
         trend: Where a linear trend is wanted.
-        unit: The scale in which densities are meant.
     """
     live = train.live
     fold = torch.arange(_N_FOLDS, device=live.device)[:, None, None]
@@ -387,10 +258,7 @@ def held_out_density(
     assert hyper.variance is not None
     own = hyper.variance * (nugget if hyper.nugget is None else hyper.nugget)
     variance = variance + noise_var + own.unsqueeze(-1)
-    scale_2 = unit.square().repeat(_N_FOLDS).unsqueeze(-1)
     out = is_out.flatten(0, 1)
-    relative = torch.where(out, variance / scale_2, 1.0)
-    misfit = torch.where(out, (y - mean).square() / variance, 0.0)
-    density = -0.5 * (relative.log() + misfit + math.log(2.0 * math.pi)) * out
-    total = density.sum(dim=-1).view(_N_FOLDS, -1).sum(dim=0)
-    return total / live.sum(dim=-1).clamp_min(1)
+    error = torch.where(out, y - mean, 0.0).unflatten(0, (_N_FOLDS, -1)).sum(dim=0)
+    variance = torch.where(out, variance, 0.0).unflatten(0, (_N_FOLDS, -1)).sum(dim=0)
+    return LeaveOneOut(error=error, variance=variance.masked_fill(~live, torch.inf))

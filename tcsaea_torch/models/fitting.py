@@ -11,14 +11,9 @@ from typing import Literal
 
 import torch
 
+from tcsaea_torch.correlations import KERNEL_NAMES, KernelName
 from tcsaea_torch.errors import InvalidInputError
-from tcsaea_torch.kernels import (
-    FREE_POWER_RANGE,
-    KERNEL_NAMES,
-    KernelName,
-    PowerMode,
-    check_power_mode,
-)
+from tcsaea_torch.kernels import FREE_POWER_RANGE, PowerMode, check_power_mode
 from tcsaea_torch.models.bundles import Indexed
 from tcsaea_torch.models.likelihood import Likelihood, Prepared, Standardised, evaluate, prepare
 from tcsaea_torch.models.optimise import BFGSOptions, minimise_in_box
@@ -87,6 +82,10 @@ class FitConfig:
     for each model, of maximum likelihood."""
     nugget_range: tuple[float, float] = (1e-8, 1.0)
     """Range of a fitted nugget, relative to sigma^2."""
+    theta_prior: tuple[float, float] | None = None
+    """Median of theta, in scaled units, and standard deviation of ln theta before data are
+    seen ("additive"); None: nothing is known. With few rows in many dimensions, a fit without
+    it explains values by waves that are not there."""
     amplitude_spread: float = 1.5
     """Standard deviation of ln a_k around ln(1 / d) before data are seen ("additive")."""
     weight_spread: float = 4.0
@@ -114,6 +113,13 @@ class FitConfig:
         elif self.nugget is not None:
             check_real("nugget", self.nugget, minimum=0.0)
         _check_range("nugget_range", self.nugget_range)
+        if self.theta_prior is not None:
+            for value in check_pair("theta_prior", self.theta_prior):
+                check_real("theta_prior", value, minimum=0.0, exclusive=True)
+            if self.kernel != "additive":
+                raise InvalidInputError(
+                    f"theta_prior must be None with kernel {self.kernel!r}, got {self.theta_prior}"
+                )
         check_real("amplitude_spread", self.amplitude_spread, minimum=0.0, exclusive=True)
         check_real("weight_spread", self.weight_spread, minimum=0.0, exclusive=True)
 
@@ -152,30 +158,12 @@ def _check_range(name: str, value: tuple[float, float]) -> None:
     check_real(name, high, minimum=low)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Prior(Indexed):
-    """What is known of the hyper-parameters of `b` models before data are seen.
-
-    All are normally distributed, independently.
-    """
-
-    log_theta: Float[Tensor, "b d"]
-    """Expected ln theta, in scaled units."""
-    theta_spread: Float[Tensor, "b d"]
-    """Standard deviations of ln theta."""
-    log_amplitudes: Float[Tensor, "b d1"]
-    """Expected ln a_k and ln w."""
-    amplitude_spread: Float[Tensor, "b d1"]
-    """Standard deviations of ln a_k and ln w."""
-
-
 def fit(
     train: TrainingSet,
     config: FitConfig,
     *,
     trend: Bool[Tensor, "*batch"],
     init: Hyperparameters | None = None,
-    prior: Prior | None = None,
 ) -> Surrogate:
     """Fit and condition one model for each member of a flat batch `b`.
 
@@ -184,10 +172,12 @@ def fit(
         config: How to fit.
         trend: `b`, where a linear trend is wanted.
         init: Warm start. It replaces the isotropic starts.
-        prior: Of an additive kernel's hyper-parameters; None: that of the configuration.
+
+    Raises:
+        FitError: If a correlation matrix cannot be factorised.
     """
     data, scaling = scale(train, trend=trend, input_scaling=config.input_scaling)
-    hyperparameters = maximise_likelihood(data, scaling, config, init=init, prior=prior)
+    hyperparameters = maximise_likelihood(data, scaling, config, init=init)
     return condition(data, scaling, hyperparameters, nugget=config.nugget_for(train.X.dtype))
 
 
@@ -198,7 +188,6 @@ def maximise_likelihood(
     config: FitConfig,
     *,
     init: Hyperparameters | None,
-    prior: Prior | None = None,
 ) -> Hyperparameters:
     """Find the hyper-parameters of `b` models; see `fit`."""
     b, _, d = data.X.shape
@@ -206,7 +195,7 @@ def maximise_likelihood(
     starts = layout.starts(data, scaling, init)
     nugget = 0.0 if layout.fits_nugget else config.nugget_for(data.X.dtype)
     prepared = prepare(data, nugget, p=layout.powers(starts[:, 0]), kernel=config.kernel)
-    penalty = layout.penalty(data.X, prior)
+    penalty = layout.penalty(data.X)
     objective = _Objective(prepared, layout, penalty, n_starts=starts.shape[1])
     lower, upper = layout.box(data.X)
     found = minimise_in_box(
@@ -283,8 +272,10 @@ class _Objective:
             self._parts = [self._prepared[k : k + 1] for k in models.tolist()]
         else:
             self._parts = [self._prepared[k] for k in models.split(self._size)]
-        groups = models.split(self._size)
-        self._penalties = [self._penalty and self._penalty[k] for k in groups]
+        penalty = self._penalty
+        self._penalties = [
+            None if penalty is None else penalty[k] for k in models.split(self._size)
+        ]
         self._members = members
 
 
@@ -357,22 +348,21 @@ class _Layout:
             parts.append(found.d_log_variance.unsqueeze(-1))
         return torch.cat(parts, dim=-1) if len(parts) > 1 else parts[0]
 
-    def penalty(self, X: Float[Tensor, "b n d"], prior: Prior | None) -> _Penalty | None:
+    def penalty(self, X: Float[Tensor, "b n d"]) -> _Penalty | None:
         """Return the prior of ln theta, ln a and ln w; None where there is none."""
         if not self.n_amplitudes:
             return None
         b, _, d = X.shape
-        n_rest = self.fits_nugget + self.fits_variance
-        config = self.config
-        if prior is None:
-            spread = X.new_tensor([config.amplitude_spread] * d + [config.weight_spread])
-            nothing = X.new_zeros(b, d)
-            parts = [(nothing, nothing), (self._neutral(X).expand(b, -1), spread.expand(b, -1) ** -2)]
-        else:
-            parts = [
-                (prior.log_theta, prior.theta_spread**-2),
-                (prior.log_amplitudes, prior.amplitude_spread**-2),
-            ]
+        n_rest, config = self.fits_nugget + self.fits_variance, self.config
+        spread = X.new_tensor([config.amplitude_spread] * d + [config.weight_spread])
+        log_theta, precision = X.new_zeros(b, d), X.new_zeros(b, d)
+        if config.theta_prior is not None:
+            median, theta_spread = config.theta_prior
+            log_theta, precision = log_theta + math.log(median), precision + theta_spread**-2
+        parts = [
+            (log_theta, precision),
+            (self._neutral(X).expand(b, -1), spread.square().reciprocal().expand(b, -1)),
+        ]
         parts.append((X.new_zeros(b, n_rest), X.new_zeros(b, n_rest)))
         centre, precision = (torch.cat(columns, dim=-1) for columns in zip(*parts, strict=True))
         return _Penalty(centre=centre, precision=precision)

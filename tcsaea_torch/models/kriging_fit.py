@@ -7,7 +7,8 @@ import torch
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 
-from tcsaea_torch.kernels import KernelName, PowerMode
+from tcsaea_torch.correlations import KernelName
+from tcsaea_torch.kernels import PowerMode
 from tcsaea_torch.models.bundles import map_tensors
 from tcsaea_torch.models.checks import check_hyperparameters, check_training_data
 from tcsaea_torch.models.fitting import FitConfig, isotropic_starts, maximise_likelihood

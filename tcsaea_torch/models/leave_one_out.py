@@ -18,10 +18,10 @@ from tcsaea_torch.models.likelihood import count
 from tcsaea_torch.models.surrogate import Surrogate
 from tcsaea_torch.types import Bool, Float, Tensor
 
-
 _SMALLEST_ERROR = 1e-6
 """Errors below this share of the values' spread are equally good."""
-_LARGEST_FACTOR = 100.0
+_CHI_SQUARE = {0.68: 0.98895, 0.95: 3.84146}
+"""Quantiles of the square of a standard normal variable."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -37,6 +37,60 @@ class LeaveOneOut(Indexed):
     variance: Float[Tensor, "*batch n"]
     """Variance of the error, squared units: of the prediction, and of the row's own noise and
     nugget."""
+
+    def log_density(
+        self,
+        unit: Float[Tensor, "*batch"],
+        is_space: Bool[Tensor, "*batch n"] | None = None,
+    ) -> Float[Tensor, "*batch"]:
+        """Return the mean log density of the rows' values, each predicted without its row.
+
+        Args:
+            unit: In which densities are meant.
+            is_space: Rows that fill the space. The result is then the mean over these plus the
+                mean over the others, so that many rows near an optimum do not outvote the rest.
+        """
+        is_known, unit = self.variance < torch.inf, unit.unsqueeze(-1)
+        variance = torch.where(is_known, self.variance / unit.square(), 1.0)
+        misfit = (self.error / unit).square() / variance
+        density = -0.5 * (variance.log() + misfit + math.log(2.0 * math.pi))
+        return _mean_of_groups(density, is_known, is_space)
+
+    def log_accuracy(
+        self,
+        unit: Float[Tensor, "*batch"],
+        is_space: Bool[Tensor, "*batch n"] | None = None,
+    ) -> Float[Tensor, "*batch"]:
+        """Return minus the mean logarithm of the errors.
+
+        Unlike a density it asks nothing of the variances, which `variance_factor` can mend,
+        and a few rows that no model foresees hardly count.
+
+        Args:
+            unit: In which errors are meant.
+            is_space: As in `log_density`.
+        """
+        size = (self.error.abs() / unit.unsqueeze(-1)).clamp_min(_SMALLEST_ERROR)
+        return _mean_of_groups(-size.log(), self.variance < torch.inf, is_space)
+
+    def variance_factor(self, smallest: float = 1.0) -> Float[Tensor, "*batch"]:
+        """Return by what variances must be multiplied to agree with the errors.
+
+        So that intervals of 68 % and of 95 % hold that many of them; a few rows that no model
+        foresees do not count.
+
+        Args:
+            smallest: What it is at least.
+        """
+        is_known = self.variance < torch.inf
+        squares = torch.where(is_known, self.error.square() / self.variance, torch.inf)
+        ordered, n = squares.sort(dim=-1).values, is_known.sum(dim=-1, keepdim=True)
+        factor = torch.zeros_like(squares[..., :1])
+        for share, quantile in _CHI_SQUARE.items():
+            place = (share * n).ceil().long().clamp_min(1) - 1
+            factor = torch.maximum(factor, ordered.gather(-1, place) / quantile)
+        factor = torch.where(n > 0, factor, 1.0).squeeze(-1)
+        return factor.clamp_min(smallest)
 
 
 def leave_one_out(surrogate: Surrogate) -> LeaveOneOut:
@@ -59,53 +113,15 @@ def leave_one_out(surrogate: Surrogate) -> LeaveOneOut:
 def log_predictive_density(
     surrogate: Surrogate, is_space: Bool[Tensor, "*batch n"] | None = None
 ) -> Float[Tensor, "*batch"]:
-    """Return the mean log density of the rows' values, each predicted without its row.
-
-    Densities are of standardised values.
-
-    Args:
-        surrogate: Conditioned models.
-        is_space: Rows that fill the space. The result is then the mean over these plus the mean
-            over the others, so that many rows near an optimum do not outvote the rest.
-    """
-    found = leave_one_out(surrogate)
-    is_known = found.variance < torch.inf
-    unit = surrogate.scaling.y_scale.unsqueeze(-1)
-    variance = torch.where(is_known, found.variance / unit.square(), 1.0)
-    error = found.error / unit
-    density = -0.5 * (variance.log() + error.square() / variance + math.log(2.0 * math.pi))
-    return _mean_of_groups(density, is_known, is_space)
+    """Return `LeaveOneOut.log_density` of standardised values."""
+    return leave_one_out(surrogate).log_density(surrogate.scaling.y_scale, is_space)
 
 
 def mean_log_error(
     surrogate: Surrogate, is_space: Bool[Tensor, "*batch n"] | None = None
 ) -> Float[Tensor, "*batch"]:
-    """Return minus the mean logarithm of the rows' errors, each predicted without its row.
-
-    Unlike a density it asks nothing of the variances, which `variance_factor` can mend, and
-    a few rows that no model foresees hardly count. Errors are of standardised values.
-
-    Args:
-        surrogate: Conditioned models.
-        is_space: As in `log_predictive_density`.
-    """
-    found = leave_one_out(surrogate)
-    unit = surrogate.scaling.y_scale.unsqueeze(-1)
-    size = (found.error.abs() / unit).clamp_min(_SMALLEST_ERROR)
-    return _mean_of_groups(-size.log(), found.variance < torch.inf, is_space)
-
-
-def variance_factor(surrogate: Surrogate) -> Float[Tensor, "*batch"]:
-    """Return by what variances must be multiplied to agree with leave-one-out errors.
-
-    The mean square of the errors in units of their standard deviations; at least 1, since
-    hyper-parameters have seen all rows, and at most 100.
-    """
-    found = leave_one_out(surrogate)
-    is_known = found.variance < torch.inf
-    squares = torch.where(is_known, found.error.square() / found.variance, 0.0)
-    mean = squares.sum(dim=-1) / is_known.sum(dim=-1).clamp_min(1)
-    return mean.clamp(1.0, _LARGEST_FACTOR)
+    """Return `LeaveOneOut.log_accuracy` of standardised values."""
+    return leave_one_out(surrogate).log_accuracy(surrogate.scaling.y_scale, is_space)
 
 
 def _mean_of_groups(values: Tensor, is_known: Tensor, is_space: Tensor | None) -> Tensor:

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from tcsaea_torch.kernels import KernelName, correlations
+from tcsaea_torch.correlations import KernelName, correlations
 from tcsaea_torch.models.bundles import Indexed, map_tensors
 from tcsaea_torch.models.correlation import (
     Additive,

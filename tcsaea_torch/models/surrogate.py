@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import torch
 
+from tcsaea_torch.correlations import KernelName, correlations
 from tcsaea_torch.errors import FitError
-from tcsaea_torch.kernels import KernelName, correlations
 from tcsaea_torch.models.bundles import Indexed
 from tcsaea_torch.models.likelihood import (
     Factorisation,

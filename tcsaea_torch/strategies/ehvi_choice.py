@@ -39,9 +39,7 @@ class Choice:
     noisy: bool
     clearance: float
 
-    def slow_rows(
-        self, n: Int[Tensor, " b"], front: Front
-    ) -> tuple[Bool[Tensor, "b n"], Front]:
+    def slow_rows(self, n: Int[Tensor, " b"], front: Front) -> tuple[Bool[Tensor, "b n"], Front]:
         """Choose rows of the archive for slow evaluations.
 
         Args:
@@ -76,7 +74,11 @@ class Choice:
         )
         # Picks that do not count may name a row twice.
         marks = count.to(torch.int64)
-        rows = torch.zeros_like(best[:, :1]).expand_as(asked).scatter_add(1, best.gather(1, picks), marks)
+        rows = (
+            torch.zeros_like(best[:, :1])
+            .expand_as(asked)
+            .scatter_add(1, best.gather(1, picks), marks)
+        )
         return rows > 0, front.with_points(take_rows(mean, picks), count)
 
     def new_points(self, n: Int[Tensor, " b"], front: Front) -> tuple[Tensor, Tensor, Front]:
@@ -121,9 +123,7 @@ class Choice:
         if n_slots == 0:
             return population.X[:, :0], population.alive[:, :0]
         free = self._may_be_new(population.X, taken, non_dominated(population))
-        picks, count = spread(
-            front.scale(population.F), free, front.Y, front.alive, n, n_slots
-        )
+        picks, count = spread(front.scale(population.F), free, front.Y, front.alive, n, n_slots)
         return take_rows(population.X, picks), count
 
     def _by_ehvi(
@@ -139,9 +139,7 @@ class Choice:
         mean, covariance = self.models.predict_joint(X)
         mean = front.scale(mean)
         covariance = covariance / front.extent.squeeze(1)[..., None, None].square()
-        picks, count = greedy_ehvi(
-            mean, covariance, free, front, n, n_slots, self._likely(X)
-        )
+        picks, count = greedy_ehvi(mean, covariance, free, front, n, n_slots, self._likely(X))
         return take_rows(X, picks), count, take_rows(mean, picks)
 
     def _may_be_new(self, X: Tensor, taken: Tensor, keep: Tensor) -> Bool[Tensor, "b k"]:

@@ -7,7 +7,7 @@ import torch
 
 from tcsaea_torch.metrics import is_non_dominated
 from tcsaea_torch.models.bundles import flatten, restore
-from tcsaea_torch.models.choice import Chosen
+from tcsaea_torch.models.chosen import Chosen
 from tcsaea_torch.models.leave_one_out import LeaveOneOut
 from tcsaea_torch.models.training_set import TrainingSet, merge_duplicates
 from tcsaea_torch.rng import uniforms
@@ -125,7 +125,6 @@ class Modelling:
     """How the models of a step are learned; see the fields of `TCEHVI`."""
 
     kernels: tuple[KernelKind, ...]
-    shares_structure: bool
     link: LinkConfig | None
     refit_after: float
     noisy: bool
@@ -195,10 +194,10 @@ class Modelling:
     def _learner(self, model: ModelName) -> Learner:
         return Learner(
             model=model,
-            sources=sources(model, self.kernels, shares_structure=self.shares_structure),
+            sources=sources(model, self.kernels),
             refit_after=self.refit_after,
             noisy=self.noisy,
-            calibrated=self.calibrated and model != "fast",
+            calibrated=self.calibrated,
         )
 
     def _link(

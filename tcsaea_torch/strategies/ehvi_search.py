@@ -31,6 +31,9 @@ _N_ROUNDS = 3
 _FACE_SHARE = 4
 """One of so many offspring also comes with variables on faces."""
 
+_NEAR_FACE = 0.25
+"""Variables within a random share of this, of a side, are moved onto faces."""
+
 _MARGIN = 0.1
 """How far the reference point lies beyond the front, in units of its extent."""
 _SMALLEST_EXTENT = 0.01
@@ -202,6 +205,7 @@ class Search:
 def _on_faces(
     X: Float[Tensor, "b k d"], run: RunView, name: str, step: int
 ) -> Float[Tensor, "b k d"]:
-    """Move variables to the nearest face: of each point another share, at random."""
-    u = uniforms(run.seeds, name, step, (X.shape[1], run.d + 1), dtype=run.dtype)
-    return snap(torch.where(u[..., :-1] < u[..., -1:], X.round(), X), run.grid)
+    """Move variables that are near a face onto it; how near, is drawn for each point."""
+    u = uniforms(run.seeds, name, step, (X.shape[1], 1), dtype=run.dtype)
+    is_near = torch.minimum(X, 1.0 - X) <= _NEAR_FACE * u
+    return snap(torch.where(is_near, X.round(), X), run.grid)

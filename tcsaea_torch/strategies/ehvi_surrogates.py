@@ -8,7 +8,6 @@ related fit has ended, and the one that predicts left-out rows best is condition
 of each step.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -16,17 +15,18 @@ from typing import Literal
 import torch
 
 from tcsaea_torch.models.bundles import flatten, restore
-from tcsaea_torch.models.choice import Candidate, Chosen, choose, condition_chosen
-from tcsaea_torch.models.fitting import FitConfig, Prior, fit
+from tcsaea_torch.models.choice import Candidate, choose, condition_chosen, cross_validate
+from tcsaea_torch.models.chosen import Chosen
+from tcsaea_torch.models.fitting import FitConfig, fit
 from tcsaea_torch.models.optimise import BFGSOptions
 from tcsaea_torch.models.surrogate import Hyperparameters
 from tcsaea_torch.models.training_set import TrainingSet
 from tcsaea_torch.strategies.base import State, tensor_in
-from tcsaea_torch.types import Bool, Float, Tensor
+from tcsaea_torch.types import Bool, Tensor
 
 ModelName = Literal["fast", "slow", "joined"]
-KernelKind = Literal["ard", "additive", "rough"]
-KERNEL_KINDS: tuple[KernelKind, ...] = ("ard", "additive", "rough")
+KernelKind = Literal["ard", "additive", "cautious", "rough"]
+KERNEL_KINDS: tuple[KernelKind, ...] = ("ard", "additive", "cautious", "rough")
 
 _COLD = BFGSOptions(max_evaluations=60)
 _RELATED = BFGSOptions(max_evaluations=30)
@@ -35,17 +35,22 @@ _WARM = BFGSOptions(max_evaluations=20)
 _KERNELS: dict[KernelKind, FitConfig] = {
     "ard": FitConfig(theta_range=(1e-6, 1e3)),
     "additive": FitConfig(kernel="additive"),
+    "cautious": FitConfig(
+        kernel="additive", starts=(5.0,), theta_prior=(20.0, 1.0), amplitude_spread=0.75
+    ),
     "rough": FitConfig(kernel="additive", p=1.5),
 }
 _NUGGET = 1e-8
 """Of values without noise: rows may lie near each other."""
 _NOISE_RANGE = (1e-6, 1.0)
 
+_SMALLEST_FACTOR = 0.01
+"""Where rows lie near each other in a steep part, sigma^2 is far too large for the rest."""
+
+_LARGEST_FACTOR = 100.0
+
 _GROWTH = 1.4
 """A fit to space-filling rows is made again when their number has grown by this factor."""
-
-_THETA_SPREAD, _AMPLITUDE_SPREAD, _WEIGHT_SPREAD = 1.0, 1.5, 2.0
-"""Standard deviations of what one objective's hyper-parameters tell of the other's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,35 +61,27 @@ class Source:
     rows: Literal["space", "mixed"]
     starts_at: str | None = None
     """Name of the fit, of whatever model, where the first fit begins; None: from scratch."""
-    has_prior: bool = False
-    """Whether the other objective's structure is expected here."""
 
     @property
     def name(self) -> str:
         """A name that tells it from others of its model."""
-        return f"{self.rows}-{self.kernel}" + ("-expected" if self.has_prior else "")
+        return f"{self.rows}-{self.kernel}"
 
 
-def sources(
-    model: ModelName,
-    kernels: Sequence[KernelKind],
-    *,
-    shares_structure: bool,
-) -> tuple[Source, ...]:
+def sources(model: ModelName, kernels: Sequence[KernelKind]) -> tuple[Source, ...]:
     """Return the sources of a model's hyper-parameters.
 
     Args:
         model: "fast" (GP_f), "slow" (GP_s of measured values), or "joined" (GP_s of measured
             and synthetic values), which is like GP_f where the objectives are linked.
         kernels: Which kernels are tried.
-        shares_structure: Whether GP_f's structure is expected in GP_s, as one of the sources.
     """
     if model == "slow":
-        # Few rows, all of them used.
-        found = [Source(kernel=k, rows="mixed") for k in kernels if k != "rough"]
-        if shares_structure and "additive" in kernels:
-            found.append(Source(kernel="additive", rows="mixed", has_prior=True))
-        return tuple(found)
+        # Few rows, all of them used; too few to tell a rough function by.
+        smooth: list[KernelKind] = [kernel for kernel in kernels if kernel != "rough"]
+        return tuple(Source(kernel=kernel, rows="mixed") for kernel in smooth or kernels)
+    bold: list[KernelKind] = [kernel for kernel in kernels if kernel != "cautious"]
+    kernels = bold or kernels
     found = []
     for kernel in kernels:
         start = None
@@ -129,8 +126,8 @@ class Learner:
             key = f"{self.model}/{source.name}"
             if source.rows != kind or not self._is_due(state, key, kind, n, clock):
                 continue
-            config, init, prior = self._start(state, source, train.X.dtype)
-            model = fit(train, config, trend=trend, init=init, prior=prior)
+            config, init = self._start(state, source, train.X.dtype)
+            model = fit(train, config, trend=trend, init=init)
             found = flatten(model.hyperparameters, key)
             times = {f"{key}/n": n, f"{key}/clock": clock, f"{self.model}/clock": clock}
             state = {**state, **found, **times}
@@ -149,18 +146,57 @@ class Learner:
             is_space: Which of them fill the space.
             clock: Evaluations so far.
         """
-        trend = _constant(train)
+        trend, choice = _constant(train), f"{self.model}/choice"
         candidates = [
-            Candidate(config=self._config(source, train.X.dtype), hyperparameters=self._found(state, source))
+            Candidate(
+                config=self._config(source, train.X.dtype),
+                hyperparameters=self._found(state, source),
+            )
             for source in self.sources
         ]
-        choice, factor = f"{self.model}/choice", f"{self.model}/factor"
-        if choice in state and state[f"{self.model}/clock"] != clock:
-            models = condition_chosen(train, candidates, tensor_in(state, choice), trend=trend)
-        else:
+        if self.model == "slow":
+            state = self._cross_validated(state, train, trend)
+        elif choice not in state or state[f"{self.model}/clock"] == clock:
             models = choose(train, candidates, trend=trend, is_space=is_space, score="error")
-            state = {**state, choice: models.choice, factor: models.variance_factor()}
-        return models.widened(tensor_in(state, factor)) if self.calibrated else models, state
+            loo = models.leave_one_out()
+            factor = loo.variance_factor(_SMALLEST_FACTOR).clamp_max(_LARGEST_FACTOR)
+            state = {**state, choice: models.choice, f"{self.model}/factor": factor}
+            return models.widened(factor) if self.calibrated else models, state
+        models = condition_chosen(train, candidates, tensor_in(state, choice), trend=trend)
+        if self.calibrated:
+            models = models.widened(tensor_in(state, f"{self.model}/factor"))
+        return models, state
+
+    def _cross_validated(
+        self, state: State, train: TrainingSet, trend: Bool[Tensor, " b"]
+    ) -> State:
+        """Return the state with a choice by cross-validation, when rows have grown.
+
+        With few rows in many dimensions, leave-one-out errors with the hyper-parameters of all
+        rows promise far too much.
+        """
+        key, n = f"{self.model}/judged", int(train.n_live.amax())
+        before = state.get(key)
+        if isinstance(before, int) and n < _GROWTH * before:
+            return state
+        found = [
+            cross_validate(
+                train, replace(self._config(source, train.X.dtype), options=_COLD), trend=trend
+            )
+            for source in self.sources
+        ]
+        largest = torch.where(train.live, train.y.abs(), 0.0).amax(dim=-1)
+        unit = torch.where(largest > 0, largest, 1.0)
+        scores = torch.stack([errors.log_density(unit) for errors in found], dim=-1)
+        choice = scores.argmax(dim=-1)
+        factors = torch.stack([errors.variance_factor() for errors in found], dim=-1)
+        factor = factors.gather(-1, choice.unsqueeze(-1)).squeeze(-1)
+        return {
+            **state,
+            key: n,
+            f"{self.model}/choice": choice,
+            f"{self.model}/factor": factor,
+        }
 
     def _is_due(self, state: State, key: str, kind: str, n: int, clock: int) -> bool:
         n_before, last = state.get(f"{key}/n"), state.get(f"{key}/clock")
@@ -170,24 +206,15 @@ class Learner:
 
     def _start(
         self, state: State, source: Source, dtype: torch.dtype
-    ) -> tuple[FitConfig, Hyperparameters | None, Prior | None]:
+    ) -> tuple[FitConfig, Hyperparameters | None]:
         """Return how a fit is made: as long as it takes from where it begins."""
-        config, prior = self._config(source, dtype), None
-        if source.has_prior:
-            prior = expected_structure(restore(Hyperparameters, state, "fast/space-additive"))
+        config = self._config(source, dtype)
         if f"{self.model}/{source.name}/n" in state:
-            return replace(config, options=_WARM), self._found(state, source), prior
-        if prior is not None:
-            init = Hyperparameters(
-                theta=prior.log_theta.exp(),
-                kernel="additive",
-                amplitudes=prior.log_amplitudes.exp(),
-            )
-            return replace(config, options=_COLD), init, prior
+            return replace(config, options=_WARM), self._found(state, source)
         if source.starts_at is not None and f"{source.starts_at}.theta" in state:
             init = restore(Hyperparameters, state, source.starts_at)
-            return replace(config, options=_RELATED), replace(init, p=None, variance=None), None
-        return replace(config, options=_COLD), None, None
+            return replace(config, options=_RELATED), replace(init, p=None, variance=None)
+        return replace(config, options=_COLD), None
 
     def _config(self, source: Source, dtype: torch.dtype) -> FitConfig:
         config = _KERNELS[source.kernel]
@@ -201,29 +228,3 @@ class Learner:
 
 def _constant(train: TrainingSet) -> Bool[Tensor, " b"]:
     return torch.zeros(len(train.X), dtype=torch.bool, device=train.X.device)
-
-
-def expected_structure(other: Hyperparameters) -> Prior:
-    """Return what the additive hyper-parameters of one objective tell of the other's.
-
-    A variable that matters there (d a_k near 1 or above) is expected to matter here as much
-    and to vary as fast; of the others it is only expected that they vary like those.
-
-    Args:
-        other: Of the other objective, `b` models.
-    """
-    assert other.amplitudes is not None
-    a, w = other.amplitudes[..., :-1], other.amplitudes[..., -1:]
-    d, log_theta = a.shape[-1], other.theta.log()
-    relevance = (d * a).clamp_max(1.0)
-    typical = (relevance * log_theta).sum(dim=-1, keepdim=True)
-    typical = typical / relevance.sum(dim=-1, keepdim=True)
-    log_a = relevance * a.log() - (1.0 - relevance) * math.log(d)
-    return Prior(
-        log_theta=torch.lerp(typical.expand_as(log_theta), log_theta, relevance),
-        theta_spread=torch.full_like(log_theta, _THETA_SPREAD),
-        log_amplitudes=torch.cat([log_a, w.log()], dim=-1),
-        amplitude_spread=torch.cat(
-            [torch.full_like(a, _AMPLITUDE_SPREAD), torch.full_like(w, _WEIGHT_SPREAD)], dim=-1
-        ),
-    )

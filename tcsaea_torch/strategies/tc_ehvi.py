@@ -1,6 +1,58 @@
 """TC-EHVI: transfer by a learned co-surrogate, and expected hypervolume improvement.
 
-(to be documented)
+The strategy of this library's own. It keeps the parts of TC-SAEA [Wang2022], GP_s, GP_f, a
+co-surrogate, belief by confidence and RVEA on the surrogates, and makes each stronger. With
+f = f_f, s = f_s, D_f the points with a fast value and D_s those with a slow one:
+
+1. Models. A Gaussian process for each objective, with a constant trend and one of several
+   kernels: ARD, r = exp(-sum_k theta_k d_k^2), or additive of second order [Duvenaud2011],
+
+       r = (sum_k a_k z_k + w sum_{k<l} a_k a_l z_k z_l) / U0,   z_k = exp(-theta_k |d_k|^p).
+
+   GP_f's kernel is the one with the smallest leave-one-out errors, space-filling points and
+   others having the same say. GP_s has few points, so that hyper-parameters can explain them
+   whatever they are: its kernel is chosen by cross-validation, and one kind has a prior on
+   theta and a. Variances are multiplied by the mean of e_i^2 / v_i over the points left out.
+
+2. Co-surrogate. The paper models s - f. Here a link t(f, s) is learned over x, or s over
+   (x, f); see `transfer.links`: difference, log ratio, angle, autoregression. Leave-one-out
+   errors choose a link, cross-validation must confirm that it is clearly better than GP_s,
+   and its errors widen its variance. Then a point with f known has a synthetic value
+
+       s' = s(t(x), f(x)),   with variance v' = (ds/dt)^2 var t(x),
+
+   believed if |s' - m_s(x)| <= c sqrt(v_s + v' + q), with q the mean square of GP_s' errors
+   (Algorithm 1, line 17, with an honest interval). GP_s then learns from D_s with noise 0
+   and from the believed points of D_f with noise v'.
+
+3. Search. RVEA on the means finds the predicted front. With P the non-dominated points of
+   D_s, r a reference point beyond P and the predicted front, and strips [b_i, b_{i+1}) of
+   height h_i between P and r, the expected hypervolume improvement of a point is
+
+       EHVI(x) = sum_i (EI_f(b_{i+1}) - EI_f(b_i)) EI_s(h_i),   EI(b) = E (b - y)^+,
+
+   in logarithms, of predictions cut off at known lower bounds (`acquisition.hypervolume`).
+   Offspring of the predicted front and of the points of largest EHVI make up the pool.
+
+4. Choice. Slow evaluations go to points of D_f: with f known, only s is left to chance, and
+   EHVI(x) = sum_i (b_{i+1} - max(b_i, f))^+ EI_s(h_i). One after the other is chosen, each
+   being believed to have its predicted value, and the covariances C of the others shrinking by
+   C_{:,j} C_{j,:} / C_jj. Fast evaluations go to new points: a share of them far from P and
+   from each other on the predicted front, the rest by EHVI.
+
+5. Time. u slow evaluations take as long as u tau fast ones. In a period, u points of D_f get
+   their slow value while u tau new points get their fast one: both are chosen with what is
+   known when the period begins. The initial design of N points gets both; in the time of its
+   slow evaluations, N (tau - 1) more fast ones fill the space (a share of them) or are chosen
+   as in a period, with those slow values that would have come by then.
+
+What was measured of each part is in benchmarks/README.md.
+
+[Wang2022] X. Wang, Y. Jin, S. Schmitt, M. Olhofer. Transfer learning based co-surrogate
+assisted evolutionary bi-objective optimization for objectives with non-uniform
+evaluation times. Evolutionary Computation 30(2), 2022.
+[Duvenaud2011] D. Duvenaud, H. Nickisch, C. E. Rasmussen. Additive Gaussian processes.
+Advances in Neural Information Processing Systems 24, 2011.
 """
 
 from dataclasses import dataclass, field, replace
@@ -56,10 +108,9 @@ class TCEHVI:
     asynchronous: bool = False
     """Whether it proposes at any time, for free workers; then values count when they come."""
     kernels: tuple[KernelKind, ...] = KERNEL_KINDS
-    """Kernels to choose from by leave-one-out errors: "ard", "additive", and "rough", which is
-    additive with power 1.5."""
-    shares_structure: bool = True
-    """Whether GP_s may expect the structure that GP_f has found."""
+    """Kernels to choose from by how well they predict rows that are left out: "ard";
+    "additive"; "cautious", which is additive with a prior on theta, for GP_s with few rows; and
+    "rough", which is additive with power 1.5, for GP_f and rows of synthetic values."""
     link: LinkConfig | None = field(default_factory=LinkConfig)
     """How the slow objective may follow from the fast one; None: no synthetic values."""
     calibrated: bool = True
@@ -95,7 +146,7 @@ class TCEHVI:
         keep_checked(self, check_int, "n_new", "refit_every", minimum=1)
         keep_checked(self, check_int, "n_ref_vectors", minimum=2)
         for switch in (
-            "strict_clock", "asynchronous", "shares_structure", "calibrated", "uses_faces",
+            "strict_clock", "asynchronous", "calibrated", "uses_faces",
             "guesses_bounds", "noisy", "failure_model",
         ):  # fmt: skip
             check_bool(switch, getattr(self, switch))
@@ -216,9 +267,7 @@ class TCEHVI:
 
     # ------------------------------------------------------------------ steps
 
-    def _start(
-        self, state: State, run: RunView, n: Int[Tensor, " b"]
-    ) -> tuple[Proposal, State]:
+    def _start(self, state: State, run: RunView, n: Int[Tensor, " b"]) -> tuple[Proposal, State]:
         """Propose fast evaluations while the slow ones of the design are on their way.
 
         Some fill the space, so that GP_f knows all of it; the others are chosen by the models.
@@ -297,7 +346,6 @@ class TCEHVI:
     def _modelling(self, run: RunView) -> Modelling:
         return Modelling(
             kernels=self.kernels,
-            shares_structure=self.shares_structure,
             link=self.link,
             refit_after=self.refit_every * self.n_new * (1.0 + run.tau),
             noisy=self.noisy,

@@ -6,6 +6,7 @@ import torch
 
 from tcsaea_torch.models.bundles import Indexed
 from tcsaea_torch.models.fitting import fit
+from tcsaea_torch.models.leave_one_out import LeaveOneOut
 from tcsaea_torch.models.surrogate import Surrogate
 from tcsaea_torch.models.training_set import TrainingSet
 from tcsaea_torch.rows import take_rows
@@ -13,9 +14,6 @@ from tcsaea_torch.transfer.links import Link, LinkConfig, Scales, slow_by_choice
 from tcsaea_torch.types import Bool, Float, Int, Tensor
 
 _LARGEST_CORRELATION = 0.95
-
-_CHI_SQUARE = {0.68: 0.98895, 0.95: 3.84146}
-"""Quantiles of the square of a standard normal variable."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -138,7 +136,8 @@ def confirm(
     _, is_confirmed = judge(e[:1], v[:1] < torch.inf, e[1], data, config)
     v, says = v + floor.unsqueeze(-1), data.live & (v < torch.inf)
     scaled = e / v.sqrt()
-    factor = inflation(e.square() / v, says)
+    errors = LeaveOneOut(error=e, variance=v.masked_fill(~says, torch.inf))
+    factor = errors.variance_factor()
     square = torch.where(data.live, e[1], 0.0).square().sum(dim=-1)
     found = Trust(
         is_confirmed=is_confirmed[0],
@@ -177,6 +176,8 @@ def cross_validate(
     live = (data.live & ~is_left_out).expand(-1, 2, b, n)
     X = inputs.expand(config.n_folds, *inputs.shape).flatten(0, 2)
     train = TrainingSet.from_mask(X, targets.expand_as(live).flatten(0, 2), live.flatten(0, 2))
+    # Not from hyper-parameters that a fit to all rows found: even where these fits go on to an
+    # optimum, it is one that suits the rows left out, and errors come out far too small.
     models = fit(train, config.kriging, trend=constant_trend(train))
     t, v = models.predict(X)
     v = v + nugget_variance(models).unsqueeze(-1)
@@ -197,19 +198,6 @@ def _trimmed_square(
     kept = (live.sum(dim=-1) * (1.0 - trimmed)).ceil().clamp_min(1.0)
     index = torch.arange(squares.shape[-1], device=squares.device)
     return torch.where(index < kept.unsqueeze(-1), squares, 0.0).sum(dim=-1) / kept
-
-
-def inflation(
-    squares: Float[Tensor, "*batch n"], says: Bool[Tensor, "*batch n"]
-) -> Float[Tensor, "*batch"]:
-    """Return the factor with which intervals of 68 % and 95 % cover that many rows; >= 1."""
-    ordered = squares.masked_fill(~says, torch.inf).sort(dim=-1).values
-    n = says.sum(dim=-1, keepdim=True)
-    factor = torch.ones_like(squares[..., :1])
-    for share, quantile in _CHI_SQUARE.items():
-        place = (share * n).ceil().long().clamp_min(1) - 1
-        factor = torch.maximum(factor, ordered.gather(-1, place) / quantile)
-    return torch.where(n > 0, factor, 1.0).squeeze(-1)
 
 
 def error_correlation(a: Tensor, b: Tensor, says: Tensor) -> Float[Tensor, " b"]:

@@ -223,8 +223,9 @@ class LinkConfig:
     ratio_offsets: tuple[float, ...] = (1e-3,)
     """What is added to both objectives, in units of their means, before a ratio is taken; each
     makes a link of its own."""
-    kriging: FitConfig = FitConfig(kernel="additive", nugget="fit")
-    """How their models are fitted."""
+    kriging: FitConfig = FitConfig(kernel="additive", nugget="fit", starts=(5.0,))
+    """How their models are fitted. Links are simple functions: more starts take longer, and find
+    the same."""
     margin: float = 0.2
     """By how much the mean of log |error| must be below that of the slow model."""
     confidence: float = 2.0

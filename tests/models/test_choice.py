@@ -18,7 +18,7 @@ from tcsaea_torch.models import (
     fit_best,
 )
 from tcsaea_torch.models.bundles import map_tensors
-from tcsaea_torch.models.choice import held_out_density
+from tcsaea_torch.models.choice import cross_validate
 from tcsaea_torch.models.fitting import fit
 from tcsaea_torch.models.leave_one_out import log_evidence, log_predictive_density
 from tests.models.models import draw, f64, same
@@ -150,7 +150,7 @@ def test_cross_validation_is_a_loop_over_fifths():
     unit, trend = draw(2) + 0.5, torch.zeros(2, dtype=torch.bool)
     for config in (replace(CONFIGS[0], nugget=1e-3), CONFIGS[1]):
         config = replace(config, options=BFGSOptions(max_evaluations=12))
-        found = held_out_density(train, config, trend, unit=unit)
+        found = cross_validate(train, config, trend=trend).log_density(unit)
         for i in range(2):
             total, rows = 0.0, train.live[i].nonzero().squeeze(-1)
             for fold in range(5):

@@ -9,9 +9,14 @@ import torch
 from scipy.stats import multivariate_normal, norm
 
 from tcsaea_torch.models import Hyperparameters, KrigingGP, TrainingSet, leave_one_out
-from tcsaea_torch.models.leave_one_out import log_evidence, log_predictive_density
+from tcsaea_torch.models.leave_one_out import (
+    log_evidence,
+    log_predictive_density,
+    mean_log_error,
+    variance_factor,
+)
 from tcsaea_torch.models.surrogate import condition, scale
-from tests.models.models import draw, f64, wavy
+from tests.models.models import draw, f64, same, wavy
 
 NUGGET = 0.02
 
@@ -68,6 +73,8 @@ def test_rows_without_which_there_is_no_trend_tell_nothing():
     assert found.error.tolist() == [0.0]
     assert found.variance.tolist() == [math.inf]
     assert log_predictive_density(gp.surrogate).isfinite()
+    assert mean_log_error(gp.surrogate) == 0
+    assert variance_factor(gp.surrogate) == 1
 
 
 def test_the_density_is_scipys():
@@ -78,6 +85,60 @@ def test_the_density_is_scipys():
         errors, variances = found.error[i][live] / unit, found.variance[i][live] / unit**2
         expected = norm.logpdf(errors, scale=variances.sqrt()).mean()
         assert density[i].item() == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("by_group", [False, True])
+def test_the_mean_log_error_is_a_loops(by_group):
+    train, model = build(noisy=True)
+    is_space = draw(2, 13, seed=4) < 0.4
+    found = mean_log_error(model, is_space if by_group else None)
+    errors = leave_one_out(model).error
+    for i in range(2):
+        every = torch.ones(13, dtype=torch.bool)
+        groups, expected = [is_space[i], ~is_space[i]] if by_group else [every], 0.0
+        for group in groups:
+            rows = (group & train.live[i]).nonzero().squeeze(-1).tolist()
+            sizes = [abs(errors[i, r].item()) / model.scaling.y_scale[i].item() for r in rows]
+            expected -= sum(math.log(size) for size in sizes) / len(rows)
+        assert found[i].item() == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_mean_log_error_is_not_of_groups_that_are_empty():
+    _, model = build()
+    plain, nothing = mean_log_error(model), torch.zeros(2, 13, dtype=torch.bool)
+    same(mean_log_error(model, nothing), plain, 1e-14)
+    same(mean_log_error(model, ~nothing), plain, 1e-14)
+
+
+def test_errors_that_are_tiny_are_equally_good():
+    # A line is predicted exactly by a linear trend.
+    X = draw(9, 1)
+    hyper = Hyperparameters(theta=f64([1.0]), variance=f64(1.0))
+    gp = KrigingGP(X, 3.0 + 2.0 * X[:, 0], hyper, trend="linear", nugget=0.1)
+    assert mean_log_error(gp.surrogate).item() == pytest.approx(-math.log(1e-6), abs=1e-9)
+
+
+def test_the_variance_factor_is_the_mean_square_of_standardised_errors():
+    train, model = build(noisy=True)
+    raw = []
+    for shrink in (1.0, 1e-1, 1e-9, 1e9):
+        narrow = replace(model, variance=model.variance * shrink)
+        found, factor = leave_one_out(narrow), variance_factor(narrow)
+        for i in range(2):
+            live = train.live[i]
+            squares = (found.error[i][live].square() / found.variance[i][live]).tolist()
+            raw.append(sum(squares) / len(squares))
+            expected = min(max(raw[-1], 1.0), 100.0)
+            assert factor[i].item() == pytest.approx(expected, rel=1e-12)
+        # Widened so, the errors agree with the variances.
+        if bool(((factor > 1) & (factor < 100)).all()):
+            widened = replace(narrow, variance=narrow.variance * factor)
+            again = leave_one_out(widened)
+            squares = (again.error.square() / again.variance).sum(dim=-1) / train.n_live
+            same(squares, torch.ones(2).double(), 1e-12)
+    assert min(raw) < 1
+    assert max(raw) > 100
+    assert any(1 < value < 100 for value in raw)
 
 
 def test_the_evidence_is_scipys():

@@ -368,3 +368,25 @@ def test_shapes_that_do_not_fit_are_refused(y_shape, noise_shape, unchecked):
         InvalidInputError, match=r"must have shapes \(\*batch, n, d\).*got \(5, 2\)"
     ):
         TrainingSet(X=draw(5, 2), y=draw(*y_shape), noise_var=draw(*noise_shape))
+
+
+# --- indexing ---
+
+
+@pytest.mark.parametrize(
+    "index", [slice(1, 3), torch.tensor([2, 0]), 1, torch.tensor([True, False, True])]
+)
+def test_indexing_takes_batch_members(index):
+    train = rows(draw(3, 4, 2), draw(3, 4, seed=1).tolist(), draw(3, 4, seed=2).tolist())
+    found = train[index]
+    assert isinstance(found, TrainingSet)
+    for name in ("X", "y", "noise_var"):
+        assert torch.equal(getattr(found, name), getattr(train, name)[index])
+
+
+def test_members_of_a_stack_are_what_was_stacked():
+    sets = [rows(draw(4, 2, seed=i), [1.0, 2.0, 3.0, i], [0.0, 0.1, INF, 0.0]) for i in range(3)]
+    together = stack(sets)
+    for i, one in enumerate(sets):
+        assert same(together[i], one)
+    assert together[1:].live.tolist() == [one.live.tolist() for one in sets[1:]]

@@ -1,91 +1,144 @@
+"""What TC-EHVI knows of an archive, and which rows its models learn from."""
+
+import math
+
 import pytest
 import torch
 
-from tcsaea_torch.rng import uniforms
-from tcsaea_torch.strategies.ehvi_rows import Known, choose_rows, distance_from_front
+from tcsaea_torch.strategies.ehvi_rows import Known, Sizes, choose_rows, distance_from_front
+
+B, N = 6, 60
 
 
-def numbers(name, *shape):
-    return uniforms(torch.tensor([3, 4]), name, 0, shape, dtype=torch.float64)
+def draw(*shape, seed=0, dtype=torch.float64):
+    return torch.rand(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
-def sampled(n=60, n_max=20, n_space=30):
-    live = numbers("live", n) < 0.8
-    is_space = torch.arange(n).expand(2, n) < n_space
-    distance = numbers("distance", n)
-    return live, is_space, distance, choose_rows(live, is_space, distance, n_max, numbers("u", n))
+def rows():
+    """Living rows, those that fill the space, distances, and uniform numbers."""
+    live, is_space = draw(B, N, seed=1) < 0.9, draw(B, N, seed=2) < 0.6
+    is_space[0] = False  # none fills the space
+    is_space[1] = True  # all do
+    live[2] = torch.arange(N) < 9  # too few
+    is_space[3] = torch.arange(N) < 4  # few do
+    live[4] = False
+    return live, is_space, draw(B, N, seed=3) - 0.5, draw(B, N, seed=4)
 
 
-def test_half_of_the_rows_fill_the_space_and_a_quarter_is_near_the_front():
-    live, is_space, distance, rows = sampled()
-    for i in range(2):
-        chosen = set(rows[i].tolist())
-        assert len(chosen) == 20
-        assert live[i][rows[i]].all()
-        space = {k for k in chosen if is_space[i, k]}
-        assert len(space) >= 10
-        # The five best of those that are not among the ten: so at least the five best but these.
-        others = [k for k in range(60) if live[i, k] and not is_space[i, k]]
-        best = sorted(others, key=lambda k: float(distance[i, k]))
-        assert best[0] in chosen
-        n_best = sum(
-            k in chosen for k in sorted(range(60), key=lambda k: float(distance[i, k]))[:12]
-        )
-        assert n_best >= 5
+def by_hand(live, is_space, distance, n_max, u):
+    """The living rows of one run that are taken, by lists."""
+    alive = [i for i in range(len(live)) if live[i]]
+    space = sorted((i for i in alive if is_space[i]), key=lambda i: float(u[i]))
+    taken = space[: n_max // 2]
+    rest = sorted((i for i in alive if i not in taken), key=lambda i: float(distance[i]))
+    taken += rest[: n_max // 4]
+    rest = sorted((i for i in alive if i not in taken), key=lambda i: float(u[i]))
+    return set(taken + rest[: n_max - len(taken)])
 
 
-def test_the_choice_does_not_depend_on_rows_that_do_not_exist():
-    live, is_space, distance, rows = sampled()
-    other = choose_rows(live, is_space, torch.where(live, distance, -9.0), 20, numbers("u", 60))
-    assert torch.equal(rows.sort(dim=1).values, other.sort(dim=1).values)
+@pytest.mark.parametrize("n_max", [4, 7, 20, 41])
+def test_rows_are_those_of_lists(n_max):
+    live, is_space, distance, u = rows()
+    found = choose_rows(live, is_space, distance, n_max, u)
+    assert found.shape == (B, n_max)
+    for i in range(B):
+        assert len(set(found[i].tolist())) == n_max
+        alive = {r for r in found[i].tolist() if live[i, r]}
+        assert alive == by_hand(live[i], is_space[i], distance[i], n_max, u[i])
+        # Living rows come first.
+        assert live[i][found[i]].diff().sum() <= 1
+        k = slice(i, i + 1)
+        alone = choose_rows(live[k], is_space[k], distance[k], n_max, u[k])
+        assert torch.equal(alone[0], found[i])
 
 
-def test_few_rows_are_all_taken():
-    *_, rows = sampled(n=20)
-    assert torch.equal(rows, torch.arange(20).expand(2, 20))
+def test_few_rows_are_all_taken_as_they_are():
+    live, is_space, distance, u = rows()
+    for n_max in (N, N + 5):
+        found = choose_rows(live, is_space, distance, n_max, u)
+        assert torch.equal(found, torch.arange(N).expand(B, N))
 
 
-def test_others_are_returned_only_where_rows_are_too_few():
-    live = torch.arange(40).expand(2, 40) % 8 == 0
-    rows = choose_rows(live, ~live, numbers("d", 40), 12, numbers("u", 40))
-    for i in range(2):
-        assert live[i][rows[i, :5]].all()
-        assert len(set(rows[i].tolist())) == 12
+def test_half_fill_the_space_and_a_quarter_is_near_the_front():
+    live, is_space = torch.ones(B, N, dtype=torch.bool), draw(B, N, seed=2) < 0.6
+    distance = draw(B, N, seed=3)
+    found = choose_rows(live, is_space, distance, 20, draw(B, N, seed=4))
+    assert (is_space.gather(1, found).sum(dim=1) >= 10).all()
+    nearest = distance.argsort(dim=1)[:, :5]
+    assert all(set(a) <= set(b) for a, b in zip(nearest.tolist(), found.tolist(), strict=True))
 
 
-@pytest.mark.parametrize("n_front", [1, 7])
-def test_the_distance_from_a_front_is_what_both_values_must_fall(n_front):
-    Y, front = numbers("Y", 50, 2), numbers("front", n_front, 2)
-    alive = numbers("alive", n_front) < 0.9
-    alive[:, 0] = True
+def test_what_dead_rows_hold_does_not_matter():
+    live, is_space, distance, u = rows()
+    expected = choose_rows(live, is_space, distance, 20, u)
+    strange = distance.masked_fill(~live, torch.nan)
+    for i, row in enumerate(choose_rows(live, is_space, strange, 20, u)):
+        assert live[i][row].sum() == live[i][expected[i]].sum()
+        assert torch.equal(row[live[i][row]], expected[i][live[i][expected[i]]])
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_the_distance_is_the_shift_that_ends_domination(dtype):
+    Y, front = draw(3, 30, 2, dtype=dtype), draw(3, 8, 2, seed=1, dtype=dtype)
+    alive = draw(3, 8, seed=2) < 0.7
     found = distance_from_front(Y, front, alive)
-    for i in range(2):
-        for k in range(50):
-            gaps = [
-                min(float(Y[i, k, j] - front[i, t, j]) for j in range(2))
-                for t in range(n_front)
-                if alive[i, t]
-            ]
-            assert found[i, k].item() == pytest.approx(max(gaps), abs=1e-15)
-            # Lowered by a little more than this, no point of the front is better in both.
-            moved = Y[i, k] - found[i, k] - 1e-9
-            assert not (front[i][alive[i]] < moved).all(dim=-1).any()
+    assert found.dtype == dtype
+    for i in range(3):
+        points = front[i][alive[i]]
+        for y, shift in zip(Y[i], found[i].tolist(), strict=True):
+            expected = max(min(float(y[j] - f[j]) for j in (0, 1)) for f in points)
+            assert shift == pytest.approx(expected, abs=1e-6)
+            beyond, short = y - shift - 1e-4, y - shift + 1e-4
+            assert not (points < beyond).all(dim=1).any()
+            assert (points < short).all(dim=1).any()
 
 
-def test_what_is_known_of_an_archive():
-    observed = torch.tensor([[[1, 1], [1, 0], [0, 1], [0, 0]]]).bool()
-    Y = torch.tensor([[[1.0, 5.0], [4.0, 0.0], [0.0, 9.0], [0.0, 0.0]]]).double()
-    known = Known(
-        X=torch.zeros(1, 4, 3).double(),
-        Y=Y,
-        observed=observed,
-        is_space=torch.ones(1, 4, dtype=torch.bool),
-    )
-    assert known.fast.tolist() == [[True, True, False, False]]
-    assert known.slow.tolist() == [[True, False, True, False]]
-    assert known.both.tolist() == [[True, False, False, False]]
-    assert known.span.tolist() == [[[3.0, 4.0]]]
-    D = known.values(1)
-    assert D.live.tolist() == [[True, False, True, False]]
-    nothing = Known(X=known.X, Y=Y, observed=observed & False, is_space=known.is_space)
-    assert nothing.span.tolist() == [[[0.0, 0.0]]]
+def test_members_of_the_front_have_no_distance():
+    front = torch.tensor([[[0.0, 1.0], [0.4, 0.4], [1.0, 0.0]]]).double()
+    alive = torch.ones(1, 3, dtype=torch.bool)
+    assert distance_from_front(front, front, alive).tolist() == [[0.0, 0.0, 0.0]]
+    better = distance_from_front(front - 0.1, front, alive)
+    torch.testing.assert_close(better, torch.full_like(better, -0.1))
+    assert (distance_from_front(front, front, ~alive) == -math.inf).all()
+
+
+def known():
+    observed = torch.tensor(
+        [[[1, 1], [1, 0], [0, 1], [0, 0]], [[0, 0]] * 4, [[1, 1], [0, 0], [1, 0], [1, 1]]]
+    ).bool()
+    Y = torch.where(observed, 10.0 * draw(3, 4, 2) - 5.0, 0.0)
+    return Known(X=draw(3, 4, 5), Y=Y, observed=observed, is_space=draw(3, 4) < 0.5)
+
+
+def test_masks_say_which_values_are_known():
+    k = known()
+    assert k.fast.tolist()[0] == [True, True, False, False]
+    assert k.slow.tolist()[0] == [True, False, True, False]
+    assert k.both.tolist()[0] == [True, False, False, False]
+
+
+def test_the_span_is_that_of_known_values():
+    k = known()
+    assert k.span.shape == (3, 1, 2)
+    for i in range(3):
+        for j in range(2):
+            values = k.Y[i, :, j][k.observed[i, :, j]].tolist()
+            expected = max(values) - min(values) if values else 0.0
+            assert k.span[i, 0, j].item() == expected
+
+
+def test_values_are_a_training_set_of_what_is_known():
+    k = known()
+    for column in (0, 1):
+        train = k.values(column)
+        assert torch.equal(train.live, k.observed[..., column])
+        assert (train.noise_var[train.live] == 0).all()
+        assert torch.equal(train.y, k.Y[..., column])
+        assert torch.equal(train.X, k.X)
+
+
+def test_many_dimensions_get_fewer_rows():
+    few, many = Sizes.of(10), Sizes.of(30)
+    assert (few.fit, few.condition) == (400, 700)
+    assert many.fit < few.fit
+    assert many.condition < few.condition
