@@ -48,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     demo.add_argument("--problem", default="crash-beam", help=", ".join(problems.names()))
-    demo.add_argument("--strategy", default="tc-saea", help=", ".join(strategies.names()))
+    demo.add_argument("--strategy", default="tc-ehvi", help=", ".join(strategies.names()))
     demo.add_argument("--tau", type=float, default=5.0, help="fast evaluations per slow one")
     demo.add_argument("--n-slow", type=int, default=60, help="budget of slow evaluations")
     demo.add_argument("--n-init", type=int, default=None, help="size of the initial design")

@@ -22,7 +22,7 @@ from tcsaea_torch.journal import Journal
 from tcsaea_torch.loading import Loaded, Target, begin_worker
 from tcsaea_torch.plotting import check_picture, save_front
 from tcsaea_torch.result import Result
-from tcsaea_torch.strategies import TCSAEA, Strategy
+from tcsaea_torch.strategies import TCEHVI, Strategy
 from tcsaea_torch.strategies.base import budget as budget_of
 from tcsaea_torch.strategies.base import check_strategy
 from tcsaea_torch.study import Study
@@ -49,7 +49,7 @@ def add_run_command(commands: "argparse._SubParsersAction[argparse.ArgumentParse
     add("--n-slow", type=int, help="budget of slow evaluations; the journal's with --resume")
     add("--n-init", type=int, help=f"size of the initial design; {settings}by the problem's size")
     names = ", ".join(strategies.names())
-    add("--strategy", help=f"{names}; {settings}tc-saea")
+    add("--strategy", help=f"{names}; {settings}tc-ehvi")
     add(
         "--set", action="append", default=[], metavar="OPTION=VALUE",
         help="an option of the strategy, such as asynchronous=true or n_new=5; may be repeated",
@@ -186,7 +186,7 @@ def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
     names = ("n_slow", "n_init", "strategy", "seed", "device")
     given = {name: getattr(arguments, name) for name in names}
     given = {name: value for name, value in given.items() if value is not None}
-    strategy: Strategy | str = TCSAEA()
+    strategy: Strategy | str = TCEHVI()
     stored: dict[str, Any] = {}
     if arguments.resume:
         study = Study.read(arguments.journal).settings

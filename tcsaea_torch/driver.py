@@ -80,7 +80,7 @@ def minimize(
         n_slow: Budget of slow evaluations, the initial design included; there are at
             most floor(tau n_slow) fast ones.
         n_init: Size of the initial design; see `Optimizer`.
-        strategy: A configured strategy or its name; None means `TCSAEA()`.
+        strategy: A configured strategy or its name; None means `TCEHVI()`.
         seed: Decides all random numbers.
         device: Where the surrogates are computed; None means the CPU.
         dtype: torch.float64 or torch.float32.

@@ -29,7 +29,7 @@ from tcsaea_torch.problem import Problem, check_value
 from tcsaea_torch.recorder import Recorder
 from tcsaea_torch.result import Result, ref_point_of, result_of
 from tcsaea_torch.strategies import (
-    TCSAEA,
+    TCEHVI,
     Strategy,
     check_strategy,
 )
@@ -74,7 +74,7 @@ class Optimizer:
             most floor(tau n_slow) fast ones.
         n_init: Size of the initial design with both objectives; None means
             min(100, max(d + 2, n_slow // 3)). The paper's setting is 100 of 200.
-        strategy: A configured strategy or its name; None means `TCSAEA()`.
+        strategy: A configured strategy or its name; None means `TCEHVI()`.
         seed: Decides all random numbers.
         device: Where to compute; None means the CPU.
         dtype: torch.float64 or torch.float32.
@@ -111,7 +111,7 @@ class Optimizer:
         self.n_init = check_int("n_init", n_init, minimum=1)
         if self.n_init > self.n_slow:
             raise InvalidInputError(f"n_init must be at most n_slow = {n_slow}, got {n_init}")
-        self.strategy = TCSAEA() if strategy is None else check_strategy(strategy)
+        self.strategy = TCEHVI() if strategy is None else check_strategy(strategy)
         self.seed = check_int("seed", seed)
         self.device = check_device(device)
         self.dtype = check_dtype(dtype)

@@ -32,10 +32,10 @@ def test_a_run_from_a_file(here, capsys):
     captured = capsys.readouterr()
     lines = captured.out.splitlines()
     assert lines[0] == (
-        "box.py:problem: 2 variables, 8 slow and 16 fast evaluations, strategy tc-saea"
+        "box.py:problem: 2 variables, 8 slow and 16 fast evaluations, strategy tc-ehvi"
     )
     assert lines[1].startswith(
-        "the slow budget is spent: 8 of 8 slow and 16 of 16 fast evaluations, in "
+        "the slow budget is spent: 8 of 8 slow and 14 of 16 fast evaluations, in "
     )
     result = Study.read("a.db").result()
     assert len(result.Y) == 8
@@ -47,9 +47,9 @@ def test_a_run_from_a_file(here, capsys):
     ]  # fmt: skip
     assert (here / "a.png").read_bytes().startswith(b"\x89PNG")
     with open("a.csv", newline="") as file:
-        assert len(list(csv.DictReader(file))) == 24
+        assert len(list(csv.DictReader(file))) == 22
     assert "slow: 100%" in captured.err
-    assert len(calls()) == 24
+    assert len(calls()) == 22
     # The same as in Python.
     expected = tc.minimize(result.problem.__class__(
         fast=lambda x: float((x**2).sum()),
@@ -285,7 +285,7 @@ def test_options_of_the_strategy(here, capsys):
     workers = ["--workers-fast", "2", "--workers-slow", "2"]
     arguments = ["box.py:problem", "--journal", "a.db", "--quiet"]
     assert run(*arguments, "--n-slow", "8", *options, *workers) == 0
-    expected = tc.TCSAEA(asynchronous=True, n_new=2, name="mine")
+    expected = tc.TCEHVI(asynchronous=True, n_new=2, name="mine")
     assert Study.read("a.db").settings.strategy == expected
     assert n_done("a.db") == 24
     assert run(*arguments, "--resume", *workers) == 0  # with the journal's own

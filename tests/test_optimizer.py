@@ -986,8 +986,8 @@ BAD_ARGUMENTS = [
         {"strategy": "tcsaea"},
         "strategy must be one of brood-interleaving, fast-first, ",
     ),
-    ({"strategy": TCSAEA}, "strategy must be a name or a configured strategy such as TCSAEA()"),
-    ({"strategy": 5}, "strategy must be a name or a configured strategy such as TCSAEA(), got 5"),
+    ({"strategy": TCSAEA}, "strategy must be a name or a configured strategy such as TCEHVI()"),
+    ({"strategy": 5}, "strategy must be a name or a configured strategy such as TCEHVI(), got 5"),
     ({"seed": 1.5}, "seed must be an integer, got 1.5 (float)"),
     ({"seed": None}, "seed must be an integer, got None (NoneType)"),
     ({"seed": "a"}, "seed must be an integer, got 'a' (str)"),
@@ -1021,7 +1021,7 @@ def test_bad_initial_data(data):
 def test_strategies_by_name_object_and_default():
     assert make(strategy="random").result().strategy == "random"
     assert make(strategy=RandomSearch(name="mine")).result().strategy == "mine"
-    assert Optimizer(problem(), n_slow=5).result().strategy == "tc-saea"
+    assert Optimizer(problem(), n_slow=5).result().strategy == "tc-ehvi"
 
 
 def test_construction_calls_no_objective():

@@ -267,6 +267,6 @@ def check_strategy(value: Any) -> Strategy:
         return get(value)
     if isinstance(value, type) or not isinstance(value, Strategy):
         raise InvalidInputError(
-            f"strategy must be a name or a configured strategy such as TCSAEA(), got {value!r}"
+            f"strategy must be a name or a configured strategy such as TCEHVI(), got {value!r}"
         )
     return value

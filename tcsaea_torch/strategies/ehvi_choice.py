@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import torch
 
 from tcsaea_torch.acquisition.batch import Front, greedy_ehvi, spread
-from tcsaea_torch.metrics import is_non_dominated
 from tcsaea_torch.rows import take_rows
 from tcsaea_torch.strategies import steps
 from tcsaea_torch.strategies.asynchronous import fill
@@ -13,7 +12,7 @@ from tcsaea_torch.strategies.base import FAST, SLOW, RunView
 from tcsaea_torch.strategies.chances import Chances
 from tcsaea_torch.strategies.ehvi_models import Models
 from tcsaea_torch.strategies.ehvi_rows import Known
-from tcsaea_torch.strategies.ehvi_search import Pool
+from tcsaea_torch.strategies.ehvi_search import Pool, non_dominated
 from tcsaea_torch.types import Bool, Float, Int, Tensor
 
 _N_SHORT = 150
@@ -123,8 +122,7 @@ class Choice:
         population, n_slots = self.pool.population, int(n.amax())
         if n_slots == 0:
             return population.X[:, :0], population.alive[:, :0]
-        free = population.alive & is_non_dominated(population.F)
-        free = self._may_be_new(population.X, taken, free)
+        free = self._may_be_new(population.X, taken, non_dominated(population))
         picks, count = spread(front.scale(population.F), free, front.Y, front.alive, n, n_slots)
         return take_rows(population.X, picks), count
 

@@ -56,6 +56,11 @@ class Pool:
     """What candidates have to improve upon."""
 
 
+def non_dominated(population: Population) -> Bool[Tensor, "b k"]:
+    """Return the members that no other one dominates; rows that are none do not count."""
+    return is_non_dominated(torch.where(population.alive.unsqueeze(-1), population.F, torch.nan))
+
+
 def measure_front(
     Y: Float[Tensor, "b n 2"],
     is_known: Bool[Tensor, "b n"],
@@ -82,7 +87,7 @@ def measure_front(
     ends, count = Y, best
     if predicted is not None:
         ends = torch.cat([Y, predicted.F], dim=1)
-        count = torch.cat([best, predicted.alive & is_non_dominated(predicted.F)], dim=1)
+        count = torch.cat([best, non_dominated(predicted)], dim=1)
     low = torch.where(count.unsqueeze(-1), ends, torch.inf).amin(dim=1, keepdim=True)
     high = torch.where(count.unsqueeze(-1), ends, -torch.inf).amax(dim=1, keepdim=True)
     is_there = low < torch.inf

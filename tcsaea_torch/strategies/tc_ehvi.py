@@ -273,16 +273,17 @@ class TCEHVI:
 
         Some fill the space, so that GP_f knows all of it; the others are chosen by the models.
         """
-        n_space, n_done = self.space_share * (run.tau - 1.0), int(state["n_space"])
-        left = int(n_space * int(state["n_design"])) - n_done
-        if left <= 0:
+        n_done = int(state["n_space"])
+        n_space = int(self.space_share * (run.tau - 1.0) * int(state["n_design"]))
+        if n_done >= n_space:
             return self._period(state, run, torch.zeros_like(n), n)
-        k = min(int(n.amax()), left)
-        shape = (2, k, run.d)
-        u, jitter = uniforms(run.seeds, "space", n_done, shape, dtype=run.dtype).unbind(dim=1)
-        X, is_new = steps.distinct(snap(latin_hypercube(u, jitter), run.grid), run)
-        is_new = is_new & (torch.arange(k, device=run.device) < n.unsqueeze(-1))
-        return _fast_only(X, is_new), {**state, "n_space": n_done + k}
+        n = n.clamp_max(n_space - n_done)
+        # One sample for all of them, however few are proposed at a time.
+        shape = (2, n_space, run.d)
+        u, jitter = uniforms(run.seeds, "space", 0, shape, dtype=run.dtype).unbind(dim=1)
+        X = snap(latin_hypercube(u, jitter), run.grid)[:, n_done : n_done + int(n.amax())]
+        X, is_new = fill(X, torch.ones_like(X[..., 0], dtype=torch.bool), n, run, self._clearance)
+        return _fast_only(X, is_new), {**state, "n_space": n_done + X.shape[1]}
 
     def _period(
         self, state: State, run: RunView, n_slow: Int[Tensor, " b"], n_fast: Int[Tensor, " b"]

@@ -161,9 +161,9 @@ strategies = tc.strategies.names()
 bad(BOTH, "strategy", [
     ("misspelt", "randon", "did you mean 'random'?"),
     ("unknown", "zzz", "one of " + ", ".join(strategies)),
-    ("class", tc.TCSAEA, "a configured strategy such as TCSAEA()", "TCSAEA"),
-    ("number", 3, "a configured strategy such as TCSAEA()"),
-    ("list", ["random"], "a configured strategy such as TCSAEA()"),
+    ("class", tc.TCSAEA, "a configured strategy such as TCEHVI()", "TCSAEA"),
+    ("number", 3, "a configured strategy such as TCEHVI()"),
+    ("list", ["random"], "a configured strategy such as TCEHVI()"),
 ])  # fmt: skip
 bad(BOTH, "seed", integers())
 bad(BOTH, "device", devices())
@@ -285,8 +285,8 @@ bad("Optimizer.resume", "problem", [
 bad("Optimizer.resume", "on_pending", choices(("wait", "rerun", "fail"), "rerum", "rerun"))
 bad("Optimizer.resume", "strategy", [
     ("misspelt", "randon", "did you mean 'random'?"),
-    ("class", tc.TCSAEA, "a configured strategy such as TCSAEA()", "TCSAEA"),
-    ("number", 3, "a configured strategy such as TCSAEA()"),
+    ("class", tc.TCSAEA, "a configured strategy such as TCEHVI()", "TCSAEA"),
+    ("number", 3, "a configured strategy such as TCEHVI()"),
 ])  # fmt: skip
 bad("Optimizer.resume", "strategy", [
     ("another", "tc-saea", "the study has another strategy: RandomSearch", "TCSAEA"),

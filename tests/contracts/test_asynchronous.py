@@ -120,7 +120,7 @@ def test_same_seed_and_order_same_run_bit_for_bit(failure_model, quick):
     strategy = quick(failure_model=failure_model)
 
     def run(seed, order):
-        optimizer = Optimizer(Toy(d=3), **BUDGET, strategy=strategy, seed=seed)
+        optimizer = Optimizer(Toy(d=3, tau=2.5), **BUDGET, strategy=strategy, seed=seed)
         return Workers(optimizer, order, fails=True).to_end().events
 
     first = run(7, 0)

@@ -3,9 +3,19 @@ from typing import Any
 
 import pytest
 import torch
+from scipy import stats
 
 from benchmarks.run_batch import initial_view, run_batch, tell_all
-from tcsaea_torch import TCEHVI, TCSAEA, RandomSearch, metrics, problems
+from tcsaea_torch import (
+    TCEHVI,
+    TCSAEA,
+    Optimizer,
+    RandomSearch,
+    VirtualExecutor,
+    metrics,
+    minimize,
+    problems,
+)
 from tcsaea_torch.evolution import RVEAConfig
 from tcsaea_torch.problems import TestProblem
 from tcsaea_torch.strategies.base import FAST, SLOW
@@ -36,6 +46,12 @@ def asked(proposal, run):
     if old is None:
         old = torch.zeros_like(run.archive.observed)
     return torch.cat([old, proposal.evaluation_mask], dim=1)
+
+
+def tell(optimizer, evaluations):
+    for e in evaluations:
+        f = optimizer.problem.function_of(e.objective)
+        optimizer.tell(e.id, f(torch.from_numpy(e.x).unsqueeze(0)))
 
 
 def same(first, second):
@@ -87,6 +103,21 @@ def test_the_share_of_space_filling_points(share):
         steps = list(steps_of(problem, strategy, [0], **BUDGET, n_steps=5))
         found.append(torch.cat([p.X for _, p, _ in steps[1:]], dim=1))
     assert torch.equal(*found) == (share == 1.0)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_points_of_the_start_fill_the_space_however_few_are_asked_for_at_a_time(asynchronous):
+    """Together they are one Latin hypercube, but for those too near to outstanding points."""
+    strategy = TCEHVI(**QUICK, space_share=1.0, asynchronous=asynchronous)
+    optimizer = Optimizer(Toy(), n_slow=12, n_init=10, strategy=strategy)
+    tell(optimizer, optimizer.ask())
+    found = []
+    while len(found) < 40:  # 10 (tau - 1)
+        evaluations = optimizer.ask(n_fast=1, n_slow=0)
+        tell(optimizer, evaluations)
+        found += [torch.from_numpy(e.x) for e in evaluations]
+    cells = (torch.stack(found) * 40).floor()
+    assert all(len(column.unique()) == 40 for column in cells.T)
 
 
 @pytest.mark.parametrize("tau", [2, 5])
@@ -198,6 +229,43 @@ def test_it_waits_for_what_must_have_come():
     assert waited[0] == [10, 0]
     assert waited[1:5] == [[10, 0]] * 4
     assert waited[5:] == [[15, 3], [15, 3], [15, 3], [0, 1]]
+
+
+@pytest.mark.parametrize("workers", [1, 3, 8])
+def test_decisions_are_the_same_on_any_clock(workers):
+    """Values come one by one, in another order with other numbers of workers."""
+    strategy, settings = TCEHVI(**QUICK), {"n_slow": 18, "n_init": 9, "seed": 4}
+    clock = VirtualExecutor(time_slow=5, workers=workers)
+    found = minimize(Toy(), strategy=strategy, executor=clock, progress=False, **settings)
+    expected = run_batch(Toy(), strategy, [4], n_slow=18, n_init=9).archive
+    assert torch.equal(found.all_X, expected.X[0])
+    if workers == 3:  # the strict clock is this one: no worker of the slow objective ever waits
+        assert clock.makespan == 18 / 3 * 5
+        assert clock.idle_share["slow"] == 0.0
+        busy = found.n_fast / (3 * clock.makespan)
+        assert clock.idle_share["fast"] == pytest.approx(1 - busy)
+        assert found.n_fast == 75  # all but those beside the last period
+
+
+def test_a_lenient_clock_takes_longer():
+    clock = VirtualExecutor(time_slow=5, workers=3)
+    strategy = TCEHVI(**QUICK, strict_clock=False)
+    minimize(Toy(), n_slow=18, n_init=9, strategy=strategy, executor=clock, progress=False)
+    assert clock.makespan > 18 / 3 * 5 + 15  # periods one after the other, each 5 + 5
+
+
+@pytest.mark.parametrize("workers", [1, {"fast": 4, "slow": 3}])
+def test_asynchronous_no_worker_waits(workers):
+    """But fast ones while slow evaluations have released none, and at the end."""
+    clock = VirtualExecutor(time_slow=stats.lognorm(0.4, scale=5), workers=workers, seed=2)
+    strategy = TCEHVI(**QUICK, asynchronous=True)
+    result = minimize(Toy(), n_slow=15, n_init=6, strategy=strategy, executor=clock, progress=False)
+    assert (result.n_fast, result.n_slow) == (75, 15)
+    assert len(result.all_X.unique(dim=0)) == len(result.all_X)
+    slow = sorted((i.start, i.end) for i in clock.timeline if i.lane == "slow")
+    n = 1 if workers == 1 else 3
+    for k in range(n, 15):  # each begins when one has ended
+        assert slow[k][0] == sorted(end for _, end in slow[:k])[k - n]
 
 
 # ---------------------------------------------------------------- what it finds

@@ -1,0 +1,162 @@
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from benchmarks.run_batch import initial_view
+from tcsaea_torch import metrics
+from tcsaea_torch.evolution import Population, RVEAConfig
+from tcsaea_torch.rng import uniforms
+from tcsaea_torch.strategies import TCEHVI
+from tcsaea_torch.strategies.chances import Chances
+from tcsaea_torch.strategies.ehvi_models import Models
+from tcsaea_torch.strategies.ehvi_search import Search, measure_front
+from tests.strategies.runs import Toy, with_rows
+
+SEEDS = torch.tensor([0])
+
+
+def numbers(name, *shape):
+    return uniforms(SEEDS, name, 0, shape, dtype=torch.float64)
+
+
+# ---------------------------------------------------------------- the front
+
+
+def test_the_front_holds_the_known_points_that_are_not_dominated():
+    Y, known = numbers("Y", 40, 2) * 8.0 - 3.0, numbers("known", 40) < 0.7
+    front = measure_front(Y, known, torch.ones(1, 1, 2).double(), None)
+    kept = front.Y[0][front.alive[0]] * front.extent[0] + front.low[0]
+    points = Y[0][known[0]]
+    expected = points[metrics.is_non_dominated(points)]
+    assert kept.shape == expected.shape
+    assert torch.allclose(kept.sort(dim=0).values, expected.sort(dim=0).values)
+    # In its own units it goes from 0 to 1, and the reference point lies a tenth beyond.
+    assert front.Y[front.alive].amin(dim=0).tolist() == pytest.approx([0.0, 0.0])
+    assert front.Y[front.alive].amax(dim=0).tolist() == pytest.approx([1.0, 1.0])
+    assert front.ref_point.tolist() == [pytest.approx([1.1, 1.1])]
+
+
+def test_the_reference_point_sees_the_predicted_front_too():
+    Y = torch.tensor([[[0.0, 1.0], [1.0, 0.0]]]).double()
+    F = torch.tensor([[[-1.0, 3.0], [0.5, 0.5], [5.0, 5.0], [-9.0, -9.0]]]).double()
+    alive = torch.tensor([[True, True, True, False]])
+    predicted = Population(X=F, F=F, alive=alive)
+    known, span = torch.ones(1, 2, dtype=torch.bool), torch.ones(1, 1, 2).double()
+    low = torch.tensor([[-2.0, -torch.inf]]).double()
+    front = measure_front(Y, known, span, low, predicted)
+    assert front.low.tolist() == [[[-1.0, 0.0]]]
+    assert front.extent.tolist() == [[[2.0, 3.0]]]
+    assert front.lower_bound is not None
+    assert front.lower_bound.tolist() == [[-0.5, -1e3]]
+    assert len(front.Y[0]) == 2  # what is to be improved is measured
+
+
+@pytest.mark.parametrize(("span", "extent"), [(4.0, 0.04), (0.0, 1.0)])
+def test_a_front_of_one_point_has_an_extent_still(span, extent):
+    Y, known = torch.full((1, 3, 2), 7.0).double(), torch.ones(1, 3, dtype=torch.bool)
+    front = measure_front(Y, known, torch.full((1, 1, 2), span).double(), None)
+    assert front.extent.tolist() == [[[pytest.approx(extent)] * 2]]
+    assert front.scale(Y)[0, 0].tolist() == [0.0, 0.0]
+
+
+def test_without_known_points_all_improves():
+    Y, nothing = numbers("Y", 4, 2), torch.zeros(1, 4, dtype=torch.bool)
+    front = measure_front(Y, nothing, torch.ones(1, 1, 2).double(), None)
+    assert not front.alive.any()
+    assert front.log_ehvi(
+        torch.zeros(1, 1, 2).double(), torch.full((1, 1, 2), 0.1).double()
+    ).isfinite()
+
+
+# ---------------------------------------------------------------- the search
+
+
+@dataclass
+class Exact:
+    """A model that knows an objective, and is nowhere uncertain but a little."""
+
+    problem: Toy
+    column: int
+    sd: float = 1e-3
+
+    def mean(self, Xq):
+        return self.problem.evaluate(self.problem.from_unit(Xq))[..., self.column]
+
+    def predict(self, Xq):
+        mean = self.mean(Xq)
+        return mean, torch.full_like(mean, self.sd**2)
+
+    def predict_joint(self, Xq):
+        mean, variance = self.predict(Xq)
+        return mean, torch.diag_embed(variance)
+
+    def extend(self, X, y, noise_var):
+        return self
+
+
+def exact(problem):
+    return Models(fast=Exact(problem, 0), slow=Exact(problem, 1))
+
+
+def search(problem, *, uses_faces=True, X=None, n_generations=12, span=None):
+    strategy = TCEHVI(search=RVEAConfig(n_generations=n_generations), n_ref_vectors=30)
+    run = initial_view(problem, [0], n_slow=20, n_init=10)
+    X = numbers("start", 12, problem.d)[0] if X is None else X
+    Y = problem.evaluate(problem.from_unit(X))
+    run = with_rows(run, X, Y)
+    is_known = torch.ones(1, len(X), dtype=torch.bool)
+    span = Y.amax(dim=0) - Y.amin(dim=0) if span is None else span
+    return run, Search(rvea=strategy.search, n_ref_vectors=30, uses_faces=uses_faces).run(
+        run, exact(problem), Y[None], is_known, is_known, span[None, None], None, Chances(), 1
+    )
+
+
+def test_the_pool_holds_the_predicted_front_and_scores_that_are_its_ehvi():
+    problem = Toy(d=3)
+    _, pool = search(problem)
+    n = 30 + 4 * (30 + 8)  # the population; four rounds of offspring, of each some on faces
+    assert pool.X.shape == (1, n, 3)
+    assert ((pool.X >= 0) & (pool.X <= 1)).all()
+    X, front = pool.X, pool.front
+    mean, variance = exact(problem).predict(X)
+    expected = front.log_ehvi(front.scale(mean), variance / front.extent.square())
+    is_there = pool.score > -torch.inf
+    assert torch.allclose(pool.score[is_there], expected[is_there], rtol=1e-12)
+    # The population lies on the front: between the minima.
+    alive = pool.population.X[0][pool.population.alive[0]]
+    assert (alive.std(dim=-1) < 0.25).all()
+    assert torch.allclose(pool.population.F, problem.evaluate(pool.population.X))
+    # The offspring of good candidates are better than the first ones.
+    assert pool.score[0, 30:].amax() >= pool.score[0, :30].amax() - 0.7
+
+
+def test_an_objective_in_other_units_is_searched_the_same():
+    scaled = Toy(d=3)
+    fast = scaled.fast
+    object.__setattr__(scaled, "fast", lambda X: 2.0**20 * fast(X))
+    plain, other = search(Toy(d=3))[1], search(scaled)[1]
+    assert torch.equal(plain.X, other.X)
+    assert plain.population.alive.sum() > 10
+
+
+def test_points_with_all_variables_on_faces_are_found():
+    """The minimum of both objectives lies in a corner; the search begins some way from it."""
+    problem = Toy(d=8)
+    object.__setattr__(problem, "fast", lambda X: X.sum(dim=-1))
+    object.__setattr__(problem, "slow", lambda X: X.square().sum(dim=-1))
+    X, n = 0.2 * numbers("start", 12, 8)[0], []
+    for uses_faces in (True, False):
+        _, pool = search(problem, uses_faces=uses_faces, X=X, n_generations=2)
+        n.append(int((pool.X == 0).all(dim=-1).sum()))
+        assert pool.X.shape[1] == 30 + 4 * (38 if uses_faces else 30)
+    assert n[0] > 0
+    assert n[1] == 0
+
+
+def test_integers_are_snapped_in_the_pool():
+    problem = Toy(bounds=[[0.0, 0.0], [4.0, 1.0]], integers=(0,))
+    X = numbers("start", 12, 2)[0]
+    X[:, 0] = (X[:, 0] * 4).round() / 4
+    _, pool = search(problem, X=X)
+    assert torch.allclose(pool.X[..., 0] * 4, (pool.X[..., 0] * 4).round())
