@@ -10,7 +10,7 @@ from tcsaea_torch.models.fitting import fit
 from tcsaea_torch.strategies import ehvi_surrogates
 from tcsaea_torch.strategies.ehvi_surrogates import KERNEL_KINDS, sources
 from tests.models.models import draw, same
-from tests.strategies.learners import B, CONFIGS, CONSTANT, D, candidates_of, learner, training
+from tests.strategies.learners import CONFIGS, CONSTANT, B, D, candidates_of, learner, training
 
 
 @pytest.fixture
