@@ -471,7 +471,6 @@ bad("choose", "candidates", [
     ("number", 1.0, many), ("none", None, many), ("empty", (), "at least"),
     ("configs", (FitConfig(),), "a Candidate", "FitConfig"),
 ])  # fmt: skip
-bad("choose", "score", choices(("density", "error"), "densty", "density"))
 bad("FitConfig", "options", objects("a BFGSOptions"))
 bad("BFGSOptions", "max_evaluations", integers(1))
 bad("BFGSOptions", "check_every", integers(1, optional=True))

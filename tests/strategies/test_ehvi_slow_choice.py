@@ -10,7 +10,7 @@ from tcsaea_torch.models import BFGSOptions
 from tcsaea_torch.models.choice import condition_chosen, cross_validate
 from tcsaea_torch.strategies import ehvi_surrogates
 from tests.models.models import draw, same
-from tests.strategies.learners import CONFIGS, CONSTANT, B, candidates_of, learner, training
+from tests.strategies.learners import CONFIGS, CONSTANT, B, D, candidates_of, learner, training
 
 
 @pytest.fixture
