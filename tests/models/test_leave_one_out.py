@@ -227,3 +227,16 @@ def test_single_precision_is_close():
     assert found.error.dtype == torch.float32
     torch.testing.assert_close(found.error.double(), expected.error, rtol=0, atol=1e-2)
     torch.testing.assert_close(found.variance.double(), expected.variance, rtol=1e-3, atol=0)
+
+
+def test_the_calibrated_density_is_that_of_mended_variances():
+    found = LeaveOneOut(error=draw(3, 40, seed=4) - 0.5, variance=draw(3, 40, seed=5) * 1e-3)
+    found.variance[1, 30:] = torch.inf
+    factor = found.variance_factor(1e-300)
+    for i, n in enumerate((40, 30, 40)):
+        variance = factor[i] * found.variance[i, :n]
+        expected = -0.5 * variance.log().mean()
+        torch.testing.assert_close(found.calibrated_density()[i], expected)
+    # Variances that are all wrong by one factor do not matter.
+    wrong = LeaveOneOut(error=found.error, variance=found.variance * 1e-4)
+    torch.testing.assert_close(wrong.calibrated_density(), found.calibrated_density())

@@ -13,6 +13,10 @@ CONSTANT = torch.zeros(B, dtype=torch.bool)
 CONFIGS = {
     "ard": FitConfig(theta_range=(1e-6, 1e3), nugget=1e-8),
     "additive": FitConfig(kernel="additive", nugget=1e-8),
+    "smooth": FitConfig(
+        kernel="additive", starts=(0.3, 5.0), theta_prior=(1.0, 2.0), amplitude_spread=1.0,
+        nugget=1e-8,
+    ),
     "cautious": FitConfig(
         kernel="additive", starts=(5.0,), theta_prior=(20.0, 1.0), amplitude_spread=0.75,
         nugget=1e-8,

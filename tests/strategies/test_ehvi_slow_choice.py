@@ -52,8 +52,8 @@ def test_the_slow_source_is_chosen_by_cross_validation(calibrated):
     some, train, Z = learner("slow", calibrated=calibrated), slow_rows(18), draw(B, 7, D, seed=9)
     state = some.fit({}, train, "mixed", 18)
     models, state = some.choose(state, train, every_row(train), 18)
-    found, unit = held_out(some, train), train.y.abs().amax(dim=-1)
-    scores = torch.stack([errors.log_density(unit) for errors in found], dim=-1)
+    found = held_out(some, train)
+    scores = torch.stack([errors.calibrated_density() for errors in found], dim=-1)
     assert torch.equal(models.choice, scores.argmax(dim=-1))
     assert torch.equal(state["slow/choice"], models.choice)
     assert state["slow/judged"] == 18
