@@ -64,7 +64,7 @@ from tcsaea_torch.problem import snap
 from tcsaea_torch.rng import latin_hypercube, uniforms
 from tcsaea_torch.strategies import steps
 from tcsaea_torch.strategies.asynchronous import fill
-from tcsaea_torch.strategies.base import FAST, SLOW, Proposal, RunView, State, register
+from tcsaea_torch.strategies.base import FAST, SLOW, Proposal, RunView, State, register, tensor_in
 from tcsaea_torch.strategies.chances import Chances
 from tcsaea_torch.strategies.ehvi_choice import Choice
 from tcsaea_torch.strategies.ehvi_models import Modelling, Models, believe_rows
@@ -169,7 +169,8 @@ class TCEHVI:
 
     def init(self, run: RunView) -> State:
         """Return the state before the initial design."""
-        return {"stage": "design", "first": 0, "n_design": 0, "n_space": 0, "step": 0}
+        nothing = torch.zeros(0, dtype=torch.int64, device=run.device)
+        return {"stage": "design", "first": 0, "n_design": 0, "space": nothing, "step": 0}
 
     def propose(self, state: State, run: RunView) -> tuple[Proposal, State]:
         """Return the next step: the design, fast values of the start, or a period."""
@@ -251,14 +252,16 @@ class TCEHVI:
 
     def _known(self, state: State, run: RunView) -> Known:
         """Return what a decision may rest on."""
-        archive, n_space = run.archive, int(state["first"])
-        n_space = n_space + int(state["n_design"]) + int(state["n_space"])
+        archive = run.archive
         row = torch.arange(len(archive), device=run.device)
+        is_space = row < int(state["first"]) + int(state["n_design"])
+        # Where workers are free, others may come between those of the start.
+        is_space = is_space | torch.isin(row, tensor_in(state, "space"))
         return Known(
             X=archive.X,
             Y=archive.Y,
             observed=archive.observed,
-            is_space=(row < n_space).expand(run.b, -1),
+            is_space=is_space.expand(run.b, -1),
         )
 
     def _credit(self, run: RunView, n_slow: Int[Tensor, " b"] | int) -> Int[Tensor, " b"]:
@@ -273,7 +276,8 @@ class TCEHVI:
 
         Some fill the space, so that GP_f knows all of it; the others are chosen by the models.
         """
-        n_done = int(state["n_space"])
+        done = tensor_in(state, "space")
+        n_done = len(done)
         n_space = int(self.space_share * (run.tau - 1.0) * int(state["n_design"]))
         if n_done >= n_space:
             return self._period(state, run, torch.zeros_like(n), n)
@@ -283,7 +287,8 @@ class TCEHVI:
         u, jitter = uniforms(run.seeds, "space", 0, shape, dtype=run.dtype).unbind(dim=1)
         X = snap(latin_hypercube(u, jitter), run.grid)[:, n_done : n_done + int(n.amax())]
         X, is_new = fill(X, torch.ones_like(X[..., 0], dtype=torch.bool), n, run, self._clearance)
-        return _fast_only(X, is_new), {**state, "n_space": n_done + X.shape[1]}
+        rows = len(run.archive) + torch.arange(X.shape[1], device=run.device)
+        return _fast_only(X, is_new), {**state, "space": torch.cat([done, rows])}
 
     def _period(
         self, state: State, run: RunView, n_slow: Int[Tensor, " b"], n_fast: Int[Tensor, " b"]

@@ -288,7 +288,7 @@ def test_it_keeps_away_from_where_evaluations_fail(failing):
     problem, lost = Toy(), []
     for failure_model in (True, False):
         strategy = TCEHVI(**QUICK, failure_model=failure_model)
-        run = initial_view(problem, [0], n_slow=26, n_init=14)
+        run = initial_view(problem, [2], n_slow=26, n_init=14)
         state, failed = strategy.init(run), torch.zeros(1, 0, 2, dtype=torch.bool)
         while True:
             proposal, state = strategy.propose(state, run)
@@ -302,6 +302,6 @@ def test_it_keeps_away_from_where_evaluations_fail(failing):
             observed = run.archive.observed & ~failed
             Y = run.archive.Y.masked_fill(~observed, 0.0)
             run = replace(run, failed=failed, archive=replace(run.archive, Y=Y, observed=observed))
-        lost.append(int(run.failed[0, 14:].sum()))
+        lost.append(int(run.failed[0, 42:].sum()))  # after those that fill the space
         assert run.used[0, SLOW] == 26
-    assert lost[0] < 0.7 * lost[1]
+    assert lost[0] < 0.5 * lost[1]
