@@ -26,7 +26,7 @@ ABLATIONS = ("tc-saea", "tc-saea-released", "nt-saea", "ns-saea", "tc-saea-p")
 TAUS = (5.0, 10.0)
 CORRELATIONS = tuple(i / 4 for i in range(-4, 5))
 
-OURS = ("tc-saea",)
+OURS = ("tc-ehvi",)
 """What is measured against qLogNEHVI and against the paper's best of each cell."""
 RIVAL = "peer:qlognehvi"
 BREADTH = ("zdt1", "zdt3", "wfg4", "branin-currin", "kursawe", "re21")

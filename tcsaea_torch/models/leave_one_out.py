@@ -73,6 +73,18 @@ class LeaveOneOut(Indexed):
         size = (self.error.abs() / unit.unsqueeze(-1)).clamp_min(_SMALLEST_ERROR)
         return _mean_of_groups(-size.log(), self.variance < torch.inf, is_space)
 
+    def calibrated_density(self) -> Float[Tensor, "*batch"]:
+        """Return the log density of the values, but for a constant, were variances mended.
+
+        They are multiplied by `variance_factor`, so that a model that predicts well and knows
+        where it does is not refused for variances that are all too small.
+        """
+        is_known, n = self.variance < torch.inf, (self.variance < torch.inf).sum(dim=-1)
+        tiny = torch.finfo(self.variance.dtype).tiny
+        logarithm = torch.where(is_known, self.variance, 1.0).clamp_min(tiny).log()
+        mean = logarithm.sum(dim=-1) / n.clamp_min(1)
+        return -0.5 * (mean + self.variance_factor(tiny).log())
+
     def variance_factor(self, smallest: float = 1.0) -> Float[Tensor, "*batch"]:
         """Return by what variances must be multiplied to agree with the errors.
 

@@ -25,8 +25,8 @@ from tcsaea_torch.strategies.base import State, tensor_in
 from tcsaea_torch.types import Bool, Tensor
 
 ModelName = Literal["fast", "slow", "joined"]
-KernelKind = Literal["ard", "additive", "cautious", "rough"]
-KERNEL_KINDS: tuple[KernelKind, ...] = ("ard", "additive", "cautious", "rough")
+KernelKind = Literal["ard", "additive", "smooth", "cautious", "rough"]
+KERNEL_KINDS: tuple[KernelKind, ...] = ("ard", "additive", "smooth", "cautious", "rough")
 
 _COLD = BFGSOptions(max_evaluations=60)
 _RELATED = BFGSOptions(max_evaluations=30)
@@ -35,6 +35,9 @@ _WARM = BFGSOptions(max_evaluations=20)
 _KERNELS: dict[KernelKind, FitConfig] = {
     "ard": FitConfig(theta_range=(1e-6, 1e3)),
     "additive": FitConfig(kernel="additive"),
+    "smooth": FitConfig(
+        kernel="additive", starts=(0.3, 5.0), theta_prior=(1.0, 2.0), amplitude_spread=1.0
+    ),
     "cautious": FitConfig(
         kernel="additive", starts=(5.0,), theta_prior=(20.0, 1.0), amplitude_spread=0.75
     ),
@@ -48,6 +51,7 @@ _SMALLEST_FACTOR = 0.01
 """Where rows lie near each other in a steep part, sigma^2 is far too large for the rest."""
 
 _LARGEST_FACTOR = 100.0
+"""Rows that are all the same but one leave fits without it that are sure of a constant."""
 
 _GROWTH = 1.4
 """A fit to space-filling rows is made again when their number has grown by this factor."""
@@ -80,7 +84,7 @@ def sources(model: ModelName, kernels: Sequence[KernelKind]) -> tuple[Source, ..
         # Few rows, all of them used; too few to tell a rough function by.
         smooth: list[KernelKind] = [kernel for kernel in kernels if kernel != "rough"]
         return tuple(Source(kernel=kernel, rows="mixed") for kernel in smooth or kernels)
-    bold: list[KernelKind] = [kernel for kernel in kernels if kernel != "cautious"]
+    bold: list[KernelKind] = [k for k in kernels if k not in ("smooth", "cautious")]
     kernels = bold or kernels
     found = []
     for kernel in kernels:
@@ -185,12 +189,10 @@ class Learner:
             )
             for source in self.sources
         ]
-        largest = torch.where(train.live, train.y.abs(), 0.0).amax(dim=-1)
-        unit = torch.where(largest > 0, largest, 1.0)
-        scores = torch.stack([errors.log_density(unit) for errors in found], dim=-1)
+        scores = torch.stack([errors.calibrated_density() for errors in found], dim=-1)
         choice = scores.argmax(dim=-1)
         factors = torch.stack([errors.variance_factor() for errors in found], dim=-1)
-        factor = factors.gather(-1, choice.unsqueeze(-1)).squeeze(-1)
+        factor = factors.gather(-1, choice.unsqueeze(-1)).squeeze(-1).clamp_max(_LARGEST_FACTOR)
         return {
             **state,
             key: n,

@@ -11,8 +11,8 @@ f = f_f, s = f_s, D_f the points with a fast value and D_s those with a slow one
 
    GP_f's kernel is the one with the smallest leave-one-out errors, space-filling points and
    others having the same say. GP_s has few points, so that hyper-parameters can explain them
-   whatever they are: its kernel is chosen by cross-validation, and one kind has a prior on
-   theta and a. Variances are multiplied by the mean of e_i^2 / v_i over the points left out.
+   whatever they are: its kernel is chosen by cross-validation, and two kinds have a prior on
+   theta and a. Variances are multiplied so that intervals hold the errors of points left out.
 
 2. Co-surrogate. The paper models s - f. Here a link t(f, s) is learned over x, or s over
    (x, f); see `transfer.links`: difference, log ratio, angle, autoregression. Leave-one-out
@@ -109,8 +109,9 @@ class TCEHVI:
     """Whether it proposes at any time, for free workers; then values count when they come."""
     kernels: tuple[KernelKind, ...] = KERNEL_KINDS
     """Kernels to choose from by how well they predict rows that are left out: "ard";
-    "additive"; "cautious", which is additive with a prior on theta, for GP_s with few rows; and
-    "rough", which is additive with power 1.5, for GP_f and rows of synthetic values."""
+    "additive"; "smooth" and "cautious", which are additive with a prior on theta, for GP_s
+    with few rows; and "rough", which is additive with power 1.5, for GP_f and rows of
+    synthetic values."""
     link: LinkConfig | None = field(default_factory=LinkConfig)
     """How the slow objective may follow from the fast one; None: no synthetic values."""
     calibrated: bool = True

@@ -415,6 +415,17 @@ for name in ("theta_range", "nugget_range"):
         ("reversed", (10.0, 1.0), ">= 10", "1.0"), ("zero", (0.0, 1.0), "> 0", "0.0"),
         ("nan", (NAN, 1.0), "a finite real number", "nan"),
     ])  # fmt: skip
+bad("FitConfig", "theta_prior", [
+    ("number", 1.0, two), ("three", (1.0, 2.0, 3.0), two),
+    ("texts", ("1", "2"), "a finite real number", "'1'"),
+    ("zero-median", (0.0, 1.0), "> 0", "0.0"), ("zero-spread", (20.0, 0.0), "> 0", "0.0"),
+    ("negative", (20.0, -1.0), "> 0", "-1.0"),
+    ("nan", (NAN, 1.0), "a finite real number", "nan"),
+    ("inf", (20.0, INF), "a finite real number", "inf"),
+], kernel="additive")  # fmt: skip
+for kernel in ("power-exponential", "matern-5/2"):
+    prior = (f"of-{kernel}", (20.0, 1.0), f"None with kernel '{kernel}'")
+    bad("FitConfig", "theta_prior", [prior], kernel=kernel)
 for name in ("amplitude_spread", "weight_spread"):
     bad("FitConfig", name, reals(0, exclusive=True))
 many = "a sequence of"
@@ -460,7 +471,6 @@ bad("choose", "candidates", [
     ("number", 1.0, many), ("none", None, many), ("empty", (), "at least"),
     ("configs", (FitConfig(),), "a Candidate", "FitConfig"),
 ])  # fmt: skip
-bad("choose", "score", choices(("density", "error"), "densty", "density"))
 bad("FitConfig", "options", objects("a BFGSOptions"))
 bad("BFGSOptions", "max_evaluations", integers(1))
 bad("BFGSOptions", "check_every", integers(1, optional=True))

@@ -150,7 +150,10 @@ def test_cross_validation_is_a_loop_over_fifths():
     unit, trend = draw(2) + 0.5, torch.zeros(2, dtype=torch.bool)
     for config in (replace(CONFIGS[0], nugget=1e-3), CONFIGS[1]):
         config = replace(config, options=BFGSOptions(max_evaluations=12))
-        found = cross_validate(train, config, trend=trend).log_density(unit)
+        errors = cross_validate(train, config, trend=trend)
+        found = errors.log_density(unit)
+        assert (errors.error[~train.live] == 0).all()
+        assert (errors.variance[~train.live] == math.inf).all()
         for i in range(2):
             total, rows = 0.0, train.live[i].nonzero().squeeze(-1)
             for fold in range(5):
@@ -164,6 +167,13 @@ def test_cross_validation_is_a_loop_over_fifths():
                 assert hyper.variance is not None
                 nugget = 1e-3 if hyper.nugget is None else hyper.nugget
                 variance = variance + one.noise_var[0, out] + nugget * hyper.variance
+                scale = train.y[i].abs().max()
+                same(
+                    errors.error[i, out] / scale + 1.0,
+                    (one.y[0, out] - mean[0]) / scale + 1.0,
+                    1e-3,
+                )
+                torch.testing.assert_close(errors.variance[i, out], variance[0], rtol=1e-2, atol=0)
                 normal = torch.distributions.Normal(mean / unit[i], variance.sqrt() / unit[i])
                 total += normal.log_prob(one.y[:, out] / unit[i]).sum().item()
             assert found[i].item() == pytest.approx(total / len(rows), abs=1e-3)

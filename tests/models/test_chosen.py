@@ -18,7 +18,7 @@ from tcsaea_torch.models import (
 )
 from tcsaea_torch.models.bundles import map_tensors
 from tcsaea_torch.models.choice import condition_chosen
-from tcsaea_torch.models.leave_one_out import mean_log_error, variance_factor
+from tcsaea_torch.models.leave_one_out import mean_log_error
 from tcsaea_torch.models.surrogate import condition, scale
 from tests.models.models import draw, f64, same, wavy
 
@@ -78,7 +78,7 @@ def test_an_earlier_choice_is_conditioned_as_each_model_alone(choice, noisy):
     found = condition_chosen(train, kinds, choice, trend=trend)
     mean, variance = found.predict(Z)
     loo = found.leave_one_out()
-    factor = found.variance_factor()
+    factor = loo.variance_factor()
     for i, model in enumerate(by_hand(train, kinds, choice, trend=trend)):
         k = slice(i, i + 1)
         same(mean[k], model.predict(Z[k])[0], 1e-10)
@@ -86,7 +86,7 @@ def test_an_earlier_choice_is_conditioned_as_each_model_alone(choice, noisy):
         alone = leave_one_out(model)
         same(loo.error[k], alone.error, 1e-8)
         torch.testing.assert_close(loo.variance[k], alone.variance)
-        torch.testing.assert_close(factor[k], variance_factor(model))
+        torch.testing.assert_close(factor[k], alone.variance_factor())
     assert torch.equal(found.choice, choice)
     assert found.scores.isnan().all()
     assert sorted(int(i) for group in found.groups for i in group.members) == list(range(B))
@@ -172,18 +172,16 @@ def test_widened_models_learn_more_rows():
 
 def test_calibrated_models_agree_with_their_errors():
     # Models whose sigma^2 is far too small.
-    kinds = tuple(
-        replace(kind, hyperparameters=replace(kind.hyperparameters, variance=f64([1e-4] * B)))
-        for kind in candidates()
-    )
     train = training()
-    models = condition_chosen(train, kinds, CHOICE, trend=CONSTANT)
-    models = models.widened(f64([0.01] * B))
-    factor = models.variance_factor()
-    assert (factor > 1).any()
+    models = condition_chosen(train, candidates(), CHOICE, trend=CONSTANT).widened(f64([0.01] * B))
+    factor = models.leave_one_out().variance_factor()
+    assert (factor > 1).all()
     loo = models.widened(factor).leave_one_out()
-    square = (loo.error.square() / loo.variance).sum(dim=-1) / train.n_live
-    assert (square[factor < 100] < 1 + 1e-9).all()
+    same(loo.variance_factor(), torch.ones(B).double(), 1e-9)
+    squares = loo.error.square() / loo.variance
+    for quantile, share in ((0.98896, 0.68), (3.84147, 0.95)):
+        inside = (train.live & (squares <= quantile)).sum(dim=-1)
+        assert (inside >= share * train.n_live).all()
 
 
 def test_a_batch_is_its_members():
@@ -235,6 +233,6 @@ def test_single_precision():
         for kind in candidates()
     ]
     found = condition_chosen(map_tensors(training(), narrow), kinds, CHOICE, trend=CONSTANT)
-    factor = found.variance_factor()
+    factor = found.leave_one_out().variance_factor()
     assert factor.dtype == found.leave_one_out().error.dtype == torch.float32
     assert found.widened(factor).predict(draw(B, 6, D).float())[1].dtype == torch.float32

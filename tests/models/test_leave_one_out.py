@@ -6,14 +6,19 @@ from typing import Any
 
 import pytest
 import torch
-from scipy.stats import multivariate_normal, norm
+from scipy.stats import chi2, multivariate_normal, norm
 
-from tcsaea_torch.models import Hyperparameters, KrigingGP, TrainingSet, leave_one_out
+from tcsaea_torch.models import (
+    Hyperparameters,
+    KrigingGP,
+    LeaveOneOut,
+    TrainingSet,
+    leave_one_out,
+)
 from tcsaea_torch.models.leave_one_out import (
     log_evidence,
     log_predictive_density,
     mean_log_error,
-    variance_factor,
 )
 from tcsaea_torch.models.surrogate import condition, scale
 from tests.models.models import draw, f64, same, wavy
@@ -74,7 +79,7 @@ def test_rows_without_which_there_is_no_trend_tell_nothing():
     assert found.variance.tolist() == [math.inf]
     assert log_predictive_density(gp.surrogate).isfinite()
     assert mean_log_error(gp.surrogate) == 0
-    assert variance_factor(gp.surrogate) == 1
+    assert found.variance_factor() == found.variance_factor(0.01) == 1
 
 
 def test_the_density_is_scipys():
@@ -118,27 +123,84 @@ def test_errors_that_are_tiny_are_equally_good():
     assert mean_log_error(gp.surrogate).item() == pytest.approx(-math.log(1e-6), abs=1e-9)
 
 
-def test_the_variance_factor_is_the_mean_square_of_standardised_errors():
+def test_methods_take_any_unit():
     train, model = build(noisy=True)
-    raw = []
-    for shrink in (1.0, 1e-1, 1e-9, 1e9):
+    found, unit = leave_one_out(model), f64([0.3, 40.0])
+    density, accuracy = found.log_density(unit), found.log_accuracy(unit)
+    for i in range(2):
+        live = train.live[i]
+        errors, spread = found.error[i][live], found.variance[i][live].sqrt()
+        expected = norm.logpdf(errors / unit[i], scale=spread / unit[i]).mean()
+        assert density[i].item() == pytest.approx(expected, abs=1e-12)
+        expected = -(errors.abs() / unit[i]).log().mean().item()
+        assert accuracy[i].item() == pytest.approx(expected, abs=1e-12)
+    # The functions mean the standardised values.
+    scaled = model.scaling.y_scale
+    assert torch.equal(log_predictive_density(model), found.log_density(scaled))
+    assert torch.equal(mean_log_error(model), found.log_accuracy(scaled))
+
+
+def factor_by_hand(squares, smallest):
+    """The least factor, of at least `smallest`, with which both intervals hold enough errors."""
+    factor = smallest
+    for share in (0.68, 0.95):
+        needed = math.ceil(round(share * len(squares), 9))
+        factor = max(factor, sorted(squares)[needed - 1] / chi2.ppf(share, 1))
+    return factor
+
+
+@pytest.mark.parametrize("smallest", [1.0, 0.01])
+@pytest.mark.parametrize("n", [1, 2, 13, 20, 25, 100])
+def test_the_variance_factor_is_of_quantiles_of_the_squares(n, smallest):
+    z = torch.randn(4, n, generator=torch.Generator().manual_seed(n), dtype=torch.float64)
+    z = z * f64([[0.01], [0.3], [1.0], [7.0]])
+    variance, is_known = 0.1 + draw(4, n, seed=1), draw(4, n, seed=2) < 0.7
+    is_known[:, 0] = True
+    found = LeaveOneOut(
+        error=torch.where(is_known, z * variance.sqrt(), 0.0),
+        variance=variance.masked_fill(~is_known, math.inf),
+    )
+    factor = found.variance_factor(smallest)
+    for i in range(4):
+        squares = z[i, is_known[i]].square()
+        expected = factor_by_hand(squares.tolist(), smallest)
+        assert factor[i].item() == pytest.approx(expected, rel=1e-5)
+        # Intervals of both sizes hold as many errors as they should.
+        scaled = (squares / factor[i]).tolist()
+        for share in (0.68, 0.95):
+            inside = [z2 <= chi2.ppf(share, 1) * (1 + 1e-5) for z2 in scaled]
+            assert sum(inside) / len(inside) >= share - 1e-12
+        # A model alone has the same factor as in a batch.
+        assert torch.equal(found[i : i + 1].variance_factor(smallest)[0], factor[i])
+    if smallest == 1:
+        assert torch.equal(factor, found.variance_factor())
+    assert factor[3] > factor[0]
+
+
+def test_the_factor_is_near_1_where_variances_are_right():
+    z = torch.randn(1, 20_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    found = LeaveOneOut(error=3.0 * z, variance=torch.full_like(z, 9.0))
+    assert found.variance_factor(0.01).item() == pytest.approx(1.0, abs=0.05)
+
+
+def test_a_few_rows_that_no_model_foresees_do_not_widen():
+    errors, variance = torch.ones(1, 100).double(), torch.full((1, 100), 4.0).double()
+    expected = LeaveOneOut(error=errors, variance=variance).variance_factor(0.01)
+    assert expected.item() == pytest.approx(0.25 / chi2.ppf(0.68, 1), rel=1e-5)
+    errors = errors.clone()
+    errors[:, :5] = 1e6
+    assert LeaveOneOut(error=errors, variance=variance).variance_factor(0.01) == expected
+    errors[:, :6] = 1e6
+    assert LeaveOneOut(error=errors, variance=variance).variance_factor(0.01) > 1e6
+
+
+def test_the_factor_of_a_model_that_is_too_sure_mends_it():
+    _, model = build(noisy=True)
+    for shrink in (1.0, 1e-3, 1e-9):
         narrow = replace(model, variance=model.variance * shrink)
-        found, factor = leave_one_out(narrow), variance_factor(narrow)
-        for i in range(2):
-            live = train.live[i]
-            squares = (found.error[i][live].square() / found.variance[i][live]).tolist()
-            raw.append(sum(squares) / len(squares))
-            expected = min(max(raw[-1], 1.0), 100.0)
-            assert factor[i].item() == pytest.approx(expected, rel=1e-12)
-        # Widened so, the errors agree with the variances.
-        if bool(((factor > 1) & (factor < 100)).all()):
-            widened = replace(narrow, variance=narrow.variance * factor)
-            again = leave_one_out(widened)
-            squares = (again.error.square() / again.variance).sum(dim=-1) / train.n_live
-            same(squares, torch.ones(2).double(), 1e-12)
-    assert min(raw) < 1
-    assert max(raw) > 100
-    assert any(1 < value < 100 for value in raw)
+        factor = leave_one_out(narrow).variance_factor(1e-12)
+        again = leave_one_out(replace(narrow, variance=narrow.variance * factor))
+        same(again.variance_factor(1e-12), torch.ones(2).double(), 1e-9)
 
 
 def test_the_evidence_is_scipys():

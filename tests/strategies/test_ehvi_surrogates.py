@@ -1,39 +1,16 @@
 """When TC-EHVI fits its models, where fits begin, and how it chooses among them."""
 
-import math
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
 
-from tcsaea_torch.models import Candidate, FitConfig, Hyperparameters, TrainingSet, choose
-from tcsaea_torch.models.bundles import map_tensors
+from tcsaea_torch.models import BFGSOptions, choose
 from tcsaea_torch.models.fitting import fit
 from tcsaea_torch.strategies import ehvi_surrogates
-from tcsaea_torch.strategies.ehvi_surrogates import (
-    KERNEL_KINDS,
-    Learner,
-    expected_structure,
-    sources,
-)
-from tests.models.models import draw, same, wavy
-
-B, D = 3, 3
-CONSTANT = torch.zeros(B, dtype=torch.bool)
-
-
-def training(n, *, seed=0, noise=0.0):
-    X = draw(B, n, D, seed=seed)
-    y = wavy(X) + torch.arange(B)[:, None] * (12.0 * X[..., 1]).cos()
-    return TrainingSet(X=X, y=y, noise_var=torch.full((B, n), noise).double())
-
-
-def learner(model: Any = "fast", kernels=KERNEL_KINDS, **options) -> Any:
-    options = {"shares_structure": False, "refit_after": 30.0, "noisy": False,
-               "calibrated": False, **options}  # fmt: skip
-    shares = options.pop("shares_structure")
-    return Learner(model=model, sources=sources(model, kernels, shares_structure=shares), **options)
+from tcsaea_torch.strategies.ehvi_surrogates import KERNEL_KINDS, sources
+from tests.models.models import draw, same
+from tests.strategies.learners import CONFIGS, CONSTANT, B, D, candidates_of, learner, training
 
 
 @pytest.fixture
@@ -41,9 +18,9 @@ def fits(monkeypatch):
     """What each fit was asked for."""
     calls = []
 
-    def recorded(train, config, *, trend, init=None, prior=None):
-        calls.append((train, config, init, prior))
-        return fit(train, config, trend=trend, init=init, prior=prior)
+    def recorded(train, config, *, trend, init=None):
+        calls.append((train, config, init))
+        return fit(train, config, trend=trend, init=init)
 
     monkeypatch.setattr(ehvi_surrogates, "fit", recorded)
     return calls
@@ -60,29 +37,33 @@ def learned(some, state, n, kind, clock, fits):
 
 
 def test_sources_are_those_of_the_model():
-    names = lambda *args, **options: [s.name for s in sources(*args, **options)]  # noqa: E731
-    fast = names("fast", KERNEL_KINDS, shares_structure=True)
-    assert fast == ["space-ard", "space-additive", "space-rough", "mixed-additive", "mixed-rough"]
-    assert names("joined", KERNEL_KINDS, shares_structure=True) == fast
-    expected = ["mixed-ard", "mixed-additive", "mixed-additive-expected"]
-    assert names("slow", KERNEL_KINDS, shares_structure=True) == expected
-    assert names("slow", KERNEL_KINDS, shares_structure=False) == expected[:2]
-    assert names("slow", ("ard",), shares_structure=True) == ["mixed-ard"]
-    assert names("fast", ("ard",), shares_structure=True) == ["space-ard"]
+    names = lambda *args: [source.name for source in sources(*args)]  # noqa: E731
+    fast = ["space-ard", "space-additive", "space-rough", "mixed-additive", "mixed-rough"]
+    assert names("fast", KERNEL_KINDS) == names("joined", KERNEL_KINDS) == fast
+    assert names("slow", KERNEL_KINDS) == ["mixed-ard", "mixed-additive", "mixed-cautious"]
+    assert names("slow", ("ard",)) == ["mixed-ard"]
+    assert names("fast", ("ard",)) == ["space-ard"]
+    assert names("slow", ("rough", "cautious")) == ["mixed-cautious"]
+    assert names("fast", ("cautious", "ard")) == ["space-ard"]
 
 
 @pytest.mark.parametrize("kernel", KERNEL_KINDS)
 @pytest.mark.parametrize("model", ["fast", "slow", "joined"])
-@pytest.mark.parametrize("shares", [False, True])
-def test_every_model_has_a_source_with_any_kernel(shares, model, kernel):
-    found = sources(model, (kernel,), shares_structure=shares)
+def test_every_model_has_a_source_with_any_kernel(model, kernel):
+    found = sources(model, (kernel,))
     assert found
     assert {source.kernel for source in found} == {kernel}
 
 
+@pytest.mark.parametrize("model", ["fast", "slow", "joined"])
+def test_names_of_sources_are_unlike(model):
+    names = [source.name for source in sources(model, KERNEL_KINDS)]
+    assert len(set(names)) == len(names)
+
+
 def test_fits_begin_where_related_ones_have_ended():
     starts = {
-        model: {s.name: s.starts_at for s in sources(model, KERNEL_KINDS, shares_structure=True)}
+        model: {s.name: s.starts_at for s in sources(model, KERNEL_KINDS)}
         for model in ("fast", "slow", "joined")
     }
     assert set(starts["slow"].values()) == {None}
@@ -95,7 +76,7 @@ def test_fits_begin_where_related_ones_have_ended():
         "space-rough": "fast/space-rough", "mixed-additive": "joined/space-additive",
         "mixed-rough": "joined/space-rough",
     }  # fmt: skip
-    alone = sources("fast", ("rough",), shares_structure=False)
+    alone = sources("fast", ("rough",))
     assert [s.starts_at for s in alone] == [None, "fast/space-rough"]
 
 
@@ -142,14 +123,23 @@ def test_other_models_are_not_touched():
 
 def test_a_fit_is_that_of_its_kernel_and_its_rows(fits):
     state = learner().fit({}, training(20), "space", 20)
-    for (train, config, _, prior), (kernel, p) in zip(
-        fits, (("power-exponential", 2.0), ("additive", 2.0), ("additive", 1.5)), strict=True
-    ):
-        assert (config.kernel, config.p, config.nugget) == (kernel, p, 1e-8)
-        assert prior is None
+    for (train, config, _), kernel in zip(fits, ("ard", "additive", "rough"), strict=True):
+        assert replace(config, options=BFGSOptions()) == CONFIGS[kernel]
         assert train.X.shape == (B, 20, D)
     expected = fit(training(20), fits[0][1], trend=CONSTANT).hyperparameters
     assert torch.equal(state["fast/space-ard.theta"], expected.theta)
+
+
+def test_the_slow_objective_has_a_cautious_fit(fits):
+    state = learner("slow").fit({}, training(10), "mixed", 10)
+    found = [replace(config, options=BFGSOptions()) for _, config, _ in fits]
+    assert found == [CONFIGS[kernel] for kernel in ("ard", "additive", "cautious")]
+    # Its thetas stay near the prior's, which those of the bold fit need not.
+    spread = {
+        kernel: (state[f"slow/mixed-{kernel}.theta"] / 20.0).log().abs().max()
+        for kernel in ("additive", "cautious")
+    }
+    assert spread["cautious"] < 3.0 < spread["additive"]
 
 
 def test_fits_are_warm_shorter_and_begin_where_they_should(fits):
@@ -166,28 +156,6 @@ def test_fits_are_warm_shorter_and_begin_where_they_should(fits):
     assert warm < rough
     assert torch.equal(init.theta, state["fast/space-ard.theta"])
     assert not torch.equal(again["fast/space-ard.theta"], state["fast/space-ard.theta"])
-
-
-def test_the_other_objectives_structure_is_expected(fits):
-    state = learner().fit({}, training(30), "space", 30)
-    made = len(fits)
-    state = learner("slow", shares_structure=True).fit(state, training(10), "mixed", 30)
-    priors = [prior for _, _, _, prior in fits[made:]]
-    assert [prior is not None for prior in priors] == [False, False, True]
-    hyper = Hyperparameters(
-        theta=state["fast/space-additive.theta"],
-        kernel="additive",
-        amplitudes=state["fast/space-additive.amplitudes"],
-    )
-    expected, init = expected_structure(hyper), fits[-1][2]
-    assert torch.equal(priors[-1].log_theta, expected.log_theta)
-    same(init.theta.log(), expected.log_theta, 1e-12)
-    same(init.amplitudes.log(), expected.log_amplitudes, 1e-12)
-    # The next fit is warm, and still expects it.
-    state = learner("slow", shares_structure=True).fit(state, training(12), "mixed", 90)
-    _, _, init, prior = fits[-1]
-    assert prior is not None
-    assert init.variance is not None
 
 
 def test_noise_is_fitted_where_it_is_said_to_be(fits):
@@ -208,21 +176,6 @@ def prepared(some, n=24, clock=24):
     return some.fit(state, training(n, seed=5), "mixed", clock)
 
 
-def candidates_of(some, state):
-    configs = {
-        "ard": FitConfig(theta_range=(1e-6, 1e3), nugget=1e-8),
-        "additive": FitConfig(kernel="additive", nugget=1e-8),
-        "rough": FitConfig(kernel="additive", p=1.5, nugget=1e-8),
-    }
-    found = []
-    for source in some.sources:
-        prefix = f"{some.model}/{source.name}."
-        values = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
-        hyper = Hyperparameters(**values)
-        found.append(Candidate(config=configs[source.kernel], hyperparameters=hyper))
-    return found
-
-
 @pytest.mark.parametrize("calibrated", [False, True])
 def test_the_source_of_least_error_is_taken(calibrated):
     some, Z = learner(calibrated=calibrated), draw(B, 7, D, seed=9)
@@ -233,7 +186,7 @@ def test_the_source_of_least_error_is_taken(calibrated):
     )
     assert torch.equal(models.choice, expected.choice)
     assert torch.equal(state["fast/choice"], models.choice)
-    factor = expected.variance_factor()
+    factor = expected.leave_one_out().variance_factor(0.01).clamp_max(100.0)
     assert torch.equal(state["fast/factor"], factor)
     mean, variance = expected.predict(Z)
     same(models.predict(Z)[0], mean, 1e-12)
@@ -308,46 +261,14 @@ def test_uncertain_values_are_learned_from():
     assert (variance > 0).all()
 
 
-# --- what one objective tells of the other ---
-
-
-def structure(a, theta, w=0.5):
-    """Additive hyper-parameters with d a_k and theta as given."""
-    a, theta = (torch.tensor(v, dtype=torch.float64) for v in (a, theta))
-    amplitudes = torch.cat([a / a.shape[-1], torch.full_like(a[..., :1], w)], dim=-1)
-    return Hyperparameters(theta=theta, kernel="additive", amplitudes=amplitudes)
-
-
-def test_what_matters_there_is_expected_here():
-    prior = expected_structure(structure([[3.0, 1.0]], [[7.0, 40.0]]))
-    same(prior.log_theta.exp(), torch.tensor([[7.0, 40.0]]).double(), 1e-12)
-    same(prior.log_amplitudes.exp(), torch.tensor([[1.5, 0.5, 0.5]]).double(), 1e-12)
-
-
-def test_of_what_does_not_matter_there_little_is_expected():
-    prior = expected_structure(structure([[1.0, 1e-12, 1.0]], [[4.0, 1e-3, 16.0]]))
-    # In the middle of those that matter, with the usual amplitude.
-    same(prior.log_theta.exp(), torch.tensor([[4.0, 8.0, 16.0]]).double(), 1e-9)
-    same(prior.log_amplitudes[:, :3].exp(), torch.ones(1, 3).double() / 3.0, 1e-9)
-
-
-def test_half_a_part_is_half_expected():
-    prior = expected_structure(structure([[1.0, 0.5]], [[4.0, 0.25]]))
-    middle = (math.log(4.0) + 0.5 * math.log(0.25)) / 1.5
-    expected = 0.5 * middle + 0.5 * math.log(0.25)
-    assert prior.log_theta[0, 1].item() == pytest.approx(expected, abs=1e-12)
-    expected = 0.5 * math.log(0.25) + 0.5 * math.log(0.5)
-    assert prior.log_amplitudes[0, 1].item() == pytest.approx(expected, abs=1e-12)
-    assert prior.theta_spread.shape == (1, 2)
-    assert prior.amplitude_spread.shape == (1, 3)
-    assert (prior.amplitude_spread > 0).all()
-
-
-def test_expectations_of_a_batch_are_those_of_its_members():
-    hyper = Hyperparameters(theta=draw(B, D), kernel="additive", amplitudes=draw(B, D + 1, seed=1))
-    together = expected_structure(hyper)
-    for i in range(B):
-        k = slice(i, i + 1)
-        alone, mine = expected_structure(hyper[k]), map_tensors(together, lambda t, k=k: t[k])
-        for name in vars(alone):
-            same(getattr(alone, name), getattr(mine, name), 1e-14)
+@pytest.mark.parametrize(("shrink", "limit"), [(1e-6, 100.0), (1e6, 0.01)])
+def test_the_factor_of_leave_one_out_errors_has_limits(shrink, limit):
+    # Where rows are noisy, sigma^2 is that of the fit, here a wrong one.
+    some, train = learner(kernels=("ard",), calibrated=True), training(24, noise=1e-9)
+    state = some.fit({}, train, "space", 24)
+    key = "fast/space-ard.variance"
+    state = {**state, key: shrink * state[key]}
+    train = replace(train, noise_var=shrink * train.noise_var)
+    models, state = some.choose(state, train, torch.ones(B, 24, dtype=torch.bool), 24)
+    assert state["fast/factor"].tolist() == [limit] * B
+    assert models.predict(draw(B, 7, D, seed=9))[1].isfinite().all()

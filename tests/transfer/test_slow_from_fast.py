@@ -14,7 +14,7 @@ from tcsaea_torch.models.leave_one_out import leave_one_out
 from tcsaea_torch.models.training_set import TrainingSet
 from tcsaea_torch.rng import latin_hypercube, uniforms
 from tcsaea_torch.transfer import LearnedLink, LinkConfig, believe, combine, fit_links
-from tcsaea_torch.transfer.link_choice import error_correlation, inflation
+from tcsaea_torch.transfer.link_choice import error_correlation
 
 CONFIG = LinkConfig()
 ADDITIVE = FitConfig(kernel="additive", nugget="fit")
@@ -350,20 +350,6 @@ def test_what_the_slow_model_contradicts_is_not_believed(tensor):
         )
         assert (found < torch.inf).tolist() == believed
         assert torch.equal(found[: sum(believed)], variance_l[: sum(believed)])
-
-
-def test_inflation_makes_intervals_cover():
-    generator = torch.Generator().manual_seed(0)
-    z = 3.0 * torch.randn(2, 400, generator=generator, dtype=torch.float64)
-    says = torch.rand(2, 400, generator=generator) < 0.8
-    factor = inflation(z.square(), says)
-    assert torch.allclose(factor, torch.full_like(factor, 9.0), rtol=0.3)
-    for i in range(2):
-        inside = z[i, says[i]].square() / factor[i]
-        assert (inside <= 0.98895 + 1e-12).double().mean() >= 0.68
-        assert (inside <= 3.84146 + 1e-12).double().mean() >= 0.95
-    assert inflation(z.square() / 100, says).tolist() == [1.0, 1.0]
-    assert inflation(z.square(), torch.zeros_like(says)).tolist() == [1.0, 1.0]
 
 
 def test_correlation_of_errors():

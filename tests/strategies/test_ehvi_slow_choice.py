@@ -1,0 +1,170 @@
+"""How TC-EHVI chooses among hyper-parameters of the slow objective's own model."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tcsaea_torch.models import BFGSOptions
+from tcsaea_torch.models.choice import condition_chosen, cross_validate
+from tcsaea_torch.strategies import ehvi_surrogates
+from tests.models.models import draw, same
+from tests.strategies.learners import CONFIGS, CONSTANT, B, D, candidates_of, learner, training
+
+
+@pytest.fixture
+def judged(monkeypatch):
+    """What each cross-validation was asked for."""
+    calls = []
+
+    def recorded(train, config, *, trend):
+        calls.append((train, config))
+        return cross_validate(train, config, trend=trend)
+
+    monkeypatch.setattr(ehvi_surrogates, "cross_validate", recorded)
+    return calls
+
+
+def slow_rows(n, *, gone=0):
+    """Rows of which the last `gone` do not exist."""
+    train = training(n + gone, seed=6)
+    noise = train.noise_var.clone()
+    noise[:, n:] = math.inf
+    return replace(train, noise_var=noise)
+
+
+def every_row(train):
+    return torch.ones_like(train.live)
+
+
+def held_out(some, train):
+    """The errors of each source's fits without a fifth of the rows, from scratch."""
+    options = BFGSOptions(max_evaluations=60)
+    return [
+        cross_validate(train, replace(CONFIGS[s.kernel], options=options), trend=CONSTANT)
+        for s in some.sources
+    ]
+
+
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_the_slow_source_is_chosen_by_cross_validation(calibrated):
+    some, train, Z = learner("slow", calibrated=calibrated), slow_rows(18), draw(B, 7, D, seed=9)
+    state = some.fit({}, train, "mixed", 18)
+    models, state = some.choose(state, train, every_row(train), 18)
+    found, unit = held_out(some, train), train.y.abs().amax(dim=-1)
+    scores = torch.stack([errors.log_density(unit) for errors in found], dim=-1)
+    assert torch.equal(models.choice, scores.argmax(dim=-1))
+    assert torch.equal(state["slow/choice"], models.choice)
+    assert state["slow/judged"] == 18
+    expected = condition_chosen(train, candidates_of(some, state), models.choice, trend=CONSTANT)
+    mean, variance = expected.predict(Z)
+    for i, which in enumerate(models.choice.tolist()):
+        factor = found[which].variance_factor()[i]
+        assert factor >= 1
+        assert state["slow/factor"][i] == factor
+        same(models.predict(Z)[0][i], mean[i], 1e-12)
+        same(models.predict(Z)[1][i], variance[i] * (factor if calibrated else 1.0), 1e-12)
+
+
+def test_the_slow_source_is_judged_again_when_rows_have_grown(judged):
+    some = learner("slow", kernels=("ard", "additive"))
+    state = some.fit({}, slow_rows(10), "mixed", 10)
+    # What else has grown, such as rows that do not exist or the clock, does not matter.
+    for n, gone, clock, expected in (
+        (10, 0, 10, 2), (10, 9, 11, 0), (13, 0, 900, 0), (14, 3, 901, 2), (19, 0, 902, 0),
+        (20, 0, 903, 2),
+    ):  # fmt: skip
+        before, train = len(judged), slow_rows(n, gone=gone)
+        _, state = some.choose(state, train, every_row(train), clock)
+        assert len(judged) - before == expected, n
+    assert state["slow/judged"] == 20
+    assert [train.X.shape[1] for train, _ in judged] == [10, 10, 17, 17, 20, 20]
+    assert {config.options.max_evaluations for _, config in judged} == {60}
+
+
+def test_fits_alone_do_not_change_the_slow_choice(judged):
+    some, train = learner("slow", kernels=("ard", "additive"), calibrated=True), slow_rows(18)
+    state = some.fit({}, train, "mixed", 18)
+    first, state = some.choose(state, train, every_row(train), 18)
+    # As if another choice had been made: it is respected, with its factor.
+    other = {**state, "slow/choice": 1 - first.choice, "slow/factor": 2.0 + draw(B)}
+    refitted = some.fit(other, training(18, seed=11), "mixed", 60)
+    assert not torch.equal(refitted["slow/mixed-ard.theta"], state["slow/mixed-ard.theta"])
+    made, Z = len(judged), draw(B, 7, D, seed=9)
+    kept, after = some.choose(refitted, train, every_row(train), 60)
+    assert len(judged) == made
+    assert after == refitted
+    assert torch.equal(kept.choice, 1 - first.choice)
+    expected = condition_chosen(
+        train, candidates_of(some, refitted), 1 - first.choice, trend=CONSTANT
+    )
+    same(kept.predict(Z)[1], expected.predict(Z)[1] * other["slow/factor"][:, None], 1e-12)
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e6])
+def test_units_do_not_matter_to_the_slow_choice(unit):
+    some, train = learner("slow", kernels=("ard", "additive")), slow_rows(16)
+    states = []
+    for rows in (train, replace(train, y=unit * train.y)):
+        state = some.fit({}, rows, "mixed", 16)
+        states.append(some.choose(state, rows, every_row(rows), 16)[1])
+    assert torch.equal(states[1]["slow/choice"], states[0]["slow/choice"])
+    torch.testing.assert_close(
+        states[1]["slow/factor"], states[0]["slow/factor"], rtol=1e-2, atol=0
+    )
+
+
+def test_rows_that_do_not_exist_do_not_matter_to_the_slow_choice():
+    some, Z = learner("slow", calibrated=True), draw(B, 7, D, seed=9)
+    state = some.fit({}, slow_rows(16), "mixed", 16)
+    found = []
+    for gone in (0, 5):
+        train = slow_rows(16, gone=gone)
+        # Their values are anything.
+        train = replace(train, X=torch.cat([slow_rows(16).X, train.X[:, 16:]], dim=1),
+                        y=torch.cat([slow_rows(16).y, 1e9 + train.y[:, 16:]], dim=1))  # fmt: skip
+        found.append(some.choose(state, train, every_row(train), 16))
+    (models, state), (padded, padded_state) = found
+    assert torch.equal(padded.choice, models.choice)
+    torch.testing.assert_close(padded_state["slow/factor"], state["slow/factor"], rtol=1e-2, atol=0)
+    same(padded.mean(Z), models.mean(Z), 1e-9)
+
+
+def test_a_slow_choice_of_a_batch_is_that_of_its_members():
+    some, Z = learner("slow", kernels=("ard", "additive")), draw(B, 7, D, seed=9)
+    train = slow_rows(18)
+    state = some.fit({}, train, "mixed", 18)
+    models, state = some.choose(state, train, every_row(train), 18)
+    for i in range(B):
+        k = slice(i, i + 1)
+        own = some.fit({}, train[k], "mixed", 18)
+        alone, own = some.choose(own, train[k], every_row(train)[k], 18)
+        assert alone.choice.tolist() == [models.choice[i].item()]
+        same(own["slow/factor"][0], state["slow/factor"][i], 1e-2)
+        same(alone.mean(Z[k])[0], models.mean(Z)[i], 1e-4)
+
+
+@pytest.mark.parametrize("n", [2, 5, 9])
+def test_slow_values_that_are_constant_can_be_learned_from(n):
+    some, train = learner("slow", calibrated=True), slow_rows(n)
+    train = replace(train, y=torch.full_like(train.y, 3.0))
+    state = some.fit({}, train, "mixed", n)
+    models, state = some.choose(state, train, every_row(train), n)
+    mean, variance = models.predict(draw(B, 7, D, seed=9))
+    same(mean, torch.full_like(mean, 3.0), 1e-9)
+    assert (variance < 1e-9).all()
+    assert state["slow/factor"].isfinite().all()
+
+
+@pytest.mark.parametrize("n", [5, 9, 19])
+def test_one_slow_value_unlike_all_others_does_not_widen_without_limit(n):
+    # The fits without it see a constant, and are sure of it.
+    some, train = learner("slow", calibrated=True), slow_rows(n)
+    y = torch.full_like(train.y, 3.0)
+    y[:, 2] = 4.0
+    train = replace(train, y=y)
+    state = some.fit({}, train, "mixed", n)
+    models, state = some.choose(state, train, every_row(train), n)
+    assert (state["slow/factor"] <= 100).all()
+    assert (models.predict(draw(B, 7, D, seed=9))[1] < 100).all()
