@@ -234,7 +234,8 @@ def test_it_waits_for_what_must_have_come():
 @pytest.mark.parametrize("workers", [1, 3, 8])
 def test_decisions_are_the_same_on_any_clock(workers):
     """Values come one by one, in another order with other numbers of workers."""
-    strategy, settings = TCEHVI(**QUICK), {"n_slow": 18, "n_init": 9, "seed": 4}
+    strategy = TCEHVI(**QUICK)
+    settings: dict[str, Any] = {"n_slow": 18, "n_init": 9, "seed": 4}
     clock = VirtualExecutor(time_slow=5, workers=workers)
     found = minimize(Toy(), strategy=strategy, executor=clock, progress=False, **settings)
     expected = run_batch(Toy(), strategy, [4], n_slow=18, n_init=9).archive
@@ -275,7 +276,7 @@ def test_asynchronous_no_worker_waits(workers):
 def test_it_beats_random_search_and_tc_saea(name, d):
     problem, seeds = problems.get(name, **({} if d is None else {"d": d})), range(3)
     point = torch.tensor([1.5, 1.5] if name == "dtlz2" else [1.1, 6.0], dtype=torch.float64)
-    budget = {"n_slow": 26, "n_init": 14}
+    budget: dict[str, Any] = {"n_slow": 26, "n_init": 14}
 
     def median(strategy):
         result = run_batch(problem, strategy, seeds, **budget)
