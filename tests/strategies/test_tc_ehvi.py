@@ -128,6 +128,7 @@ def test_slow_evaluations_go_to_points_with_a_known_fast_value(tau, strict_clock
         if after["stage"] != "periods":
             assert p.archive_mask is None or not p.archive_mask.any()
             continue
+        assert p.archive_mask is not None
         rows, new = p.archive_mask[0, :, SLOW], p.evaluation_mask[0, :, SLOW]
         has_fast = run.archive.observed[0, :, FAST] & ~run.archive.observed[0, :, SLOW]
         assert not (rows & ~has_fast).any()
@@ -223,6 +224,7 @@ def test_it_waits_for_what_must_have_come():
         archive = replace(told.archive, observed=told.archive.observed & ~new)
         waiting = replace(told, pending=new, archive=archive)
         waits_for = strategy.propose(state, waiting)[0].waits_for
+        assert waits_for is not None
         waited.append(waits_for.sum(dim=1)[0].tolist())
         run = told
     # The design's fast values, since none of the slow ones would have come.
