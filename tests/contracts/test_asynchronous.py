@@ -133,11 +133,12 @@ def test_same_seed_and_order_same_run_bit_for_bit(failure_model, quick):
 class Twice:
     """Propose from the state and from a copy of it, and compare."""
 
-    def propose(self: Any, state, run):
+    def propose(self, state, run):
         assert all(isinstance(v, torch.Tensor | int | float | str) for v in state.values())
         copied = {k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in state.items()}
-        proposal, after = super(Twice, self).propose(state, run)
-        again, after_again = super(Twice, self).propose(copied, run)
+        parent: Any = super()
+        proposal, after = parent.propose(state, run)
+        again, after_again = parent.propose(copied, run)
         assert torch.equal(proposal.X, again.X)
         assert torch.equal(proposal.evaluation_mask, again.evaluation_mask)
         masks = proposal.archive_mask, again.archive_mask
