@@ -136,8 +136,9 @@ class Twice:
     def propose(self, state, run):
         assert all(isinstance(v, torch.Tensor | int | float | str) for v in state.values())
         copied = {k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in state.items()}
-        proposal, after = super().propose(state, run)
-        again, after_again = super().propose(copied, run)
+        parent: Any = super()
+        proposal, after = parent.propose(state, run)
+        again, after_again = parent.propose(copied, run)
         assert torch.equal(proposal.X, again.X)
         assert torch.equal(proposal.evaluation_mask, again.evaluation_mask)
         masks = proposal.archive_mask, again.archive_mask

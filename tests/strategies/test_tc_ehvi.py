@@ -128,6 +128,7 @@ def test_slow_evaluations_go_to_points_with_a_known_fast_value(tau, strict_clock
         if after["stage"] != "periods":
             assert p.archive_mask is None or not p.archive_mask.any()
             continue
+        assert p.archive_mask is not None
         rows, new = p.archive_mask[0, :, SLOW], p.evaluation_mask[0, :, SLOW]
         has_fast = run.archive.observed[0, :, FAST] & ~run.archive.observed[0, :, SLOW]
         assert not (rows & ~has_fast).any()
@@ -223,6 +224,7 @@ def test_it_waits_for_what_must_have_come():
         archive = replace(told.archive, observed=told.archive.observed & ~new)
         waiting = replace(told, pending=new, archive=archive)
         waits_for = strategy.propose(state, waiting)[0].waits_for
+        assert waits_for is not None
         waited.append(waits_for.sum(dim=1)[0].tolist())
         run = told
     # The design's fast values, since none of the slow ones would have come.
@@ -234,7 +236,8 @@ def test_it_waits_for_what_must_have_come():
 @pytest.mark.parametrize("workers", [1, 3, 8])
 def test_decisions_are_the_same_on_any_clock(workers):
     """Values come one by one, in another order with other numbers of workers."""
-    strategy, settings = TCEHVI(**QUICK), {"n_slow": 18, "n_init": 9, "seed": 4}
+    strategy = TCEHVI(**QUICK)
+    settings: dict[str, Any] = {"n_slow": 18, "n_init": 9, "seed": 4}
     clock = VirtualExecutor(time_slow=5, workers=workers)
     found = minimize(Toy(), strategy=strategy, executor=clock, progress=False, **settings)
     expected = run_batch(Toy(), strategy, [4], n_slow=18, n_init=9).archive
@@ -275,7 +278,7 @@ def test_asynchronous_no_worker_waits(workers):
 def test_it_beats_random_search_and_tc_saea(name, d):
     problem, seeds = problems.get(name, **({} if d is None else {"d": d})), range(3)
     point = torch.tensor([1.5, 1.5] if name == "dtlz2" else [1.1, 6.0], dtype=torch.float64)
-    budget = {"n_slow": 26, "n_init": 14}
+    budget: dict[str, Any] = {"n_slow": 26, "n_init": 14}
 
     def median(strategy):
         result = run_batch(problem, strategy, seeds, **budget)

@@ -76,7 +76,7 @@ def test_an_objective_to_be_maximised_is_the_negative_of_one_to_be_minimised():
     ("factor", "shift"), [((1e6, 1e6), (1e9, -1e9)), ((1e-6, 1e-6), (0.0, 1e-3)), ((3, 1), (-9, 5))]
 )
 def test_objectives_of_any_size_and_sign_are_searched_as_well(factor, shift, link):
-    options = {} if link else {"link": None}
+    options: dict[str, Any] = {} if link else {"link": None}
     problem, seeds = transformed(Toy(), factor, shift), range(2)
     result = run_batch(problem, TCEHVI(**QUICK, **options), seeds, **BUDGET)
     a, b = torch.tensor(factor), torch.tensor(shift)
