@@ -1,5 +1,7 @@
 """Training data of the rows."""
 
+from typing import Any
+
 import torch
 
 from tcsaea_torch import problems
@@ -22,5 +24,5 @@ def slow_values(problem: str, X: Tensor) -> Tensor:
 
     DTLZ2's takes any number of dimensions.
     """
-    options = {"box": "unit"} if problem.startswith("uf") else {}
+    options: dict[str, Any] = {"box": "unit"} if problem.startswith("uf") else {}
     return torch.as_tensor(problems.get(problem, **options).slow(X))

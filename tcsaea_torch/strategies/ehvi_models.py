@@ -162,6 +162,7 @@ class Modelling:
             rows = choose_rows(D.live, known.is_space, distance, sizes.fit, keys)
             state = learner.fit(state, D.take(rows).compact(), "mixed", clock)
             rows = choose_rows(D.live, known.is_space, distance, sizes.condition, keys)
+            rows = _living(rows, D.live)
             is_space = known.is_space.gather(1, rows)
             models, state = learner.choose(state, D.take(rows), is_space, clock)
             return models, rows, state
@@ -263,6 +264,13 @@ def _joined(
     y = torch.where(known.slow, known.Y[..., SLOW], synthetic)
     y = torch.where(noise_var < torch.inf, y, 0.0)
     return merge_duplicates(TrainingSet(X=known.X, y=y, noise_var=noise_var))
+
+
+def _living(rows: Int[Tensor, "b k"], live: Bool[Tensor, "b n"]) -> Int[Tensor, "b j"]:
+    """Return as many of the rows as any run has living ones, these first, in order."""
+    alive = live.gather(1, rows)
+    n = max(1, int(alive.sum(dim=1).amax()))
+    return rows.gather(1, (~alive).to(torch.int8).argsort(dim=1, stable=True)[:, :n])
 
 
 def _space(
