@@ -46,8 +46,6 @@ f = f_f, s = f_s, D_f the points with a fast value and D_s those with a slow one
    slow evaluations, N (tau - 1) more fast ones fill the space (a share of them) or are chosen
    as in a period, with those slow values that would have come by then.
 
-What was measured of each part is in benchmarks/README.md.
-
 [Wang2022] X. Wang, Y. Jin, S. Schmitt, M. Olhofer. Transfer learning based co-surrogate
 assisted evolutionary bi-objective optimization for objectives with non-uniform
 evaluation times. Evolutionary Computation 30(2), 2022.
