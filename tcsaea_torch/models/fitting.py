@@ -84,8 +84,8 @@ class FitConfig:
     """Range of a fitted nugget, relative to sigma^2."""
     theta_prior: tuple[float, float] | None = None
     """Median of theta, in scaled units, and standard deviation of ln theta before data are
-    seen; None: nothing is known. With few rows in many dimensions, a fit without it explains
-    values by waves that are not there."""
+    seen ("additive"); None: nothing is known. With few rows in many dimensions, a fit without
+    it explains values by waves that are not there."""
     amplitude_spread: float = 1.5
     """Standard deviation of ln a_k around ln(1 / d) before data are seen ("additive")."""
     weight_spread: float = 4.0
@@ -116,6 +116,10 @@ class FitConfig:
         if self.theta_prior is not None:
             for value in check_pair("theta_prior", self.theta_prior):
                 check_real("theta_prior", value, minimum=0.0, exclusive=True)
+            if self.kernel != "additive":
+                raise InvalidInputError(
+                    f"theta_prior must be None with kernel {self.kernel!r}, got {self.theta_prior}"
+                )
         check_real("amplitude_spread", self.amplitude_spread, minimum=0.0, exclusive=True)
         check_real("weight_spread", self.weight_spread, minimum=0.0, exclusive=True)
 
@@ -346,20 +350,20 @@ class _Layout:
 
     def penalty(self, X: Float[Tensor, "b n d"]) -> _Penalty | None:
         """Return the prior of ln theta, ln a and ln w; None where there is none."""
-        config, (b, _, d) = self.config, X.shape
-        if not self.n_amplitudes and config.theta_prior is None:
+        if not self.n_amplitudes:
             return None
+        config, (b, _, d) = self.config, X.shape
         log_theta, precision = X.new_zeros(b, d), X.new_zeros(b, d)
         if config.theta_prior is not None:
             median, theta_spread = config.theta_prior
             log_theta, precision = log_theta + math.log(median), precision + theta_spread**-2
-        parts = [(log_theta, precision), (X.new_zeros(b, self.n_powers),) * 2]
-        if self.n_amplitudes:
-            spread = X.new_tensor([config.amplitude_spread] * d + [config.weight_spread])
-            parts.append(
-                (self._neutral(X).expand(b, -1), spread.square().reciprocal().expand(b, -1))
-            )
-        parts.append((X.new_zeros(b, self.fits_nugget + self.fits_variance),) * 2)
+        spread = X.new_tensor([config.amplitude_spread] * d + [config.weight_spread])
+        nothing = X.new_zeros(b, self.fits_nugget + self.fits_variance)
+        parts = [
+            (log_theta, precision),
+            (self._neutral(X).expand(b, -1), spread.square().reciprocal().expand(b, -1)),
+            (nothing, nothing),
+        ]
         centre, precision = (torch.cat(columns, dim=-1) for columns in zip(*parts, strict=True))
         return _Penalty(centre=centre, precision=precision)
 

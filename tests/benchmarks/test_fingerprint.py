@@ -176,8 +176,9 @@ def test_what_a_run_uses_is_found():
     modules = {name for name, _ in code}
     for name in ("models.fitting", "models.likelihood", "evolution.rvea", "kernels", "rng", "rows"):
         assert f"tcsaea_torch.{name}" in modules
-    sources = [source for name, source in code if name == "tcsaea_torch.kernels"]
+    sources = [source for name, source in code if name == "tcsaea_torch.correlations"]
     assert any("def power_exponential" in source for source in sources)
+    sources = [source for name, source in code if name == "tcsaea_torch.kernels"]
     # The kernel for GPyTorch plays no part in a run.
     assert not any("class PowerExponentialKernel" in source for source in sources)
 

@@ -110,14 +110,14 @@ for count in ("n_new", "refit_every"):
     bad("TCEHVI", count, integers(1))
 bad("TCEHVI", "n_ref_vectors", integers(2))
 for switch in (
-    "strict_clock", "asynchronous", "shares_structure", "calibrated", "uses_faces",
+    "strict_clock", "asynchronous", "calibrated", "uses_faces",
     "guesses_bounds", "noisy", "failure_model",
 ):  # fmt: skip
     bad("TCEHVI", switch, booleans())
 bad("TCEHVI", "kernels", [
     ("none", None, "a sequence"), ("text", "ard", "a sequence"), ("empty", (), "at least one"),
     ("misspelt", ("aditive",), "did you mean 'additive'?", "'aditive'"),
-    ("number", (3,), "one of additive, ard, rough", "3"),
+    ("number", (3,), "one of additive, ard, cautious, rough, smooth", "3"),
 ])  # fmt: skip
 bad("TCEHVI", "link", objects("a LinkConfig", optional=True))
 bad("TCEHVI", "search", objects("a RVEAConfig"))
