@@ -5,7 +5,6 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from tcsaea_torch.metrics import is_non_dominated
 from tcsaea_torch.models.bundles import flatten, restore
 from tcsaea_torch.models.chosen import Chosen
 from tcsaea_torch.models.leave_one_out import LeaveOneOut
@@ -13,7 +12,13 @@ from tcsaea_torch.models.training_set import TrainingSet, merge_duplicates
 from tcsaea_torch.rng import uniforms
 from tcsaea_torch.rows import take_rows
 from tcsaea_torch.strategies.base import FAST, SLOW, RunView, State
-from tcsaea_torch.strategies.ehvi_rows import Known, Sizes, choose_rows, distance_from_front
+from tcsaea_torch.strategies.ehvi_rows import (
+    Known,
+    Sizes,
+    choose_rows,
+    distance_from_front,
+    non_dominated_points,
+)
 from tcsaea_torch.strategies.ehvi_surrogates import KernelKind, Learner, ModelName, sources
 from tcsaea_torch.transfer import LearnedLink, LinkConfig, SlowFromFast, believe, fit_links
 from tcsaea_torch.types import Bool, Float, Int, Tensor
@@ -286,7 +291,5 @@ def _space(
 def _distance(known: Known, Y: Float[Tensor, "b n 2"]) -> Float[Tensor, "b n"]:
     """Return how far values are from the front of those that are known, in units of spans."""
     unit = torch.where(known.span > 0, known.span, 1.0)
-    best = is_non_dominated(torch.where(known.both.unsqueeze(-1), known.Y, torch.nan))
-    n = max(1, int(best.sum(dim=1).amax()))
-    rows = (~best).to(torch.int8).argsort(dim=1, stable=True)[:, :n]
-    return distance_from_front(Y / unit, take_rows(known.Y, rows) / unit, best.gather(1, rows))
+    front, exists = non_dominated_points(known.Y, known.both)
+    return distance_from_front(Y / unit, front / unit, exists)

@@ -4,7 +4,9 @@ from dataclasses import dataclass
 
 import torch
 
+from tcsaea_torch.metrics import is_non_dominated
 from tcsaea_torch.models.training_set import TrainingSet
+from tcsaea_torch.rows import take_rows
 from tcsaea_torch.strategies.base import FAST, SLOW
 from tcsaea_torch.types import Bool, Float, Int, Tensor
 
@@ -96,6 +98,21 @@ def _first(key: Tensor, among: Tensor, n: int) -> Bool[Tensor, "b n"]:
     """Mark the n rows with the smallest keys."""
     order = key.masked_fill(~among, torch.inf).argsort(dim=1, stable=True)
     return among & (order.argsort(dim=1) < n)
+
+
+def non_dominated_points(
+    Y: Float[Tensor, "b n 2"], is_known: Bool[Tensor, "b n"]
+) -> tuple[Float[Tensor, "b t 2"], Bool[Tensor, "b t"]]:
+    """Return each run's front, and which rows of it exist: as many as the largest front has.
+
+    Args:
+        Y: Values.
+        is_known: Points that count.
+    """
+    best = is_non_dominated(torch.where(is_known.unsqueeze(-1), Y, torch.nan))
+    n = max(1, int(best.sum(dim=1).amax()))
+    rows = (~best).to(torch.int8).argsort(dim=1, stable=True)[:, :n]
+    return take_rows(Y, rows), best.gather(1, rows)
 
 
 def distance_from_front(

@@ -20,7 +20,7 @@ from tcsaea_torch.rows import take_rows
 from tcsaea_torch.strategies.base import RunView
 from tcsaea_torch.strategies.chances import Chances
 from tcsaea_torch.strategies.ehvi_models import Models
-from tcsaea_torch.strategies.ehvi_rows import distance_from_front
+from tcsaea_torch.strategies.ehvi_rows import distance_from_front, non_dominated_points
 from tcsaea_torch.types import Bool, Float, Tensor
 
 _N_START = 100
@@ -80,10 +80,7 @@ def measure_front(
         lower_bound: What no value falls below, if that is known.
         predicted: The predicted front.
     """
-    best = is_non_dominated(torch.where(is_known.unsqueeze(-1), Y, torch.nan))
-    n = max(1, int(best.sum(dim=1).amax()))
-    rows = (~best).to(torch.int8).argsort(dim=1, stable=True)[:, :n]
-    Y, best = take_rows(Y, rows), best.gather(1, rows)
+    Y, best = non_dominated_points(Y, is_known)
     ends, count = Y, best
     if predicted is not None:
         ends = torch.cat([Y, predicted.F], dim=1)
