@@ -50,8 +50,10 @@ def initial_view(
     Raises:
         InvalidInputError: If problems differ in what a strategy may know of them.
     """
-    problem = _common(problem, len(seeds))
     b, where = len(seeds), torch.device(device)
+    every = [problem] * b if isinstance(problem, TestProblem) else problem
+    problem = _common(problem, b)
+    ref_points = torch.stack([one.ref_point * one.signs for one in every])
     nothing = torch.zeros(b, 0, 2, dtype=torch.bool, device=where)
     total = (problem.n_fast(n_slow), n_slow)
     if strategy is not None:
@@ -66,6 +68,7 @@ def initial_view(
         tau=problem.tau,
         seeds=torch.tensor(list(seeds), device=where),
         grid=None if problem.grid is None else problem.grid.to(device),
+        ref_point=ref_points.to(where, dtype),
     )
 
 
@@ -100,16 +103,8 @@ def tell_all(problem: Problems, run: RunView, proposal: Proposal) -> RunView:
     X, mask = proposal.X, proposal.evaluation_mask
     archive = archive + Archive(X=X, Y=torch.where(mask, _evaluate(problem, X), 0.0), observed=mask)
     nothing = torch.zeros_like(archive.observed)
-    return RunView(
-        archive=archive,
-        pending=nothing,
-        failed=nothing,
-        used=run.used + proposal.n_asked,
-        total=run.total,
-        n_init=run.n_init,
-        tau=run.tau,
-        seeds=run.seeds,
-        grid=run.grid,
+    return replace(
+        run, archive=archive, pending=nothing, failed=nothing, used=run.used + proposal.n_asked
     )
 
 

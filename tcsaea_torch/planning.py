@@ -69,7 +69,9 @@ class Planner:
             Y=state.Y.unsqueeze(0).to(device, dtype, copy=True),
             observed=state.observed.unsqueeze(0).to(device),
         )
-        grid = self._problem.grid
+        grid, ref_point = self._problem.grid, self._problem.ref_point
+        if ref_point is not None:
+            ref_point = (ref_point * self._problem.signs).unsqueeze(0).to(device, dtype)
         return RunView(
             archive=archive,
             pending=state.pending.unsqueeze(0).to(device),
@@ -80,6 +82,7 @@ class Planner:
             tau=self._problem.tau,
             seeds=torch.tensor([signed64(self._seed)], device=device),
             grid=None if grid is None else grid.to(device, dtype),
+            ref_point=ref_point,
             wanted=None if wanted is None else self._numbers(wanted).unsqueeze(0),
         )
 

@@ -82,10 +82,13 @@ class FitConfig:
     for each model, of maximum likelihood."""
     nugget_range: tuple[float, float] = (1e-8, 1.0)
     """Range of a fitted nugget, relative to sigma^2."""
+    nugget_prior: tuple[float, float] | None = None
+    """Median of a fitted nugget, and standard deviation of its logarithm, before data are seen;
+    None: nothing is known."""
     theta_prior: tuple[float, float] | None = None
     """Median of theta, in scaled units, and standard deviation of ln theta before data are
-    seen ("additive"); None: nothing is known. With few rows in many dimensions, a fit without
-    it explains values by waves that are not there."""
+    seen; None: nothing is known. With few rows in many dimensions, a fit without it explains
+    values by waves that are not there."""
     amplitude_spread: float = 1.5
     """Standard deviation of ln a_k around ln(1 / d) before data are seen ("additive")."""
     weight_spread: float = 4.0
@@ -113,13 +116,14 @@ class FitConfig:
         elif self.nugget is not None:
             check_real("nugget", self.nugget, minimum=0.0)
         _check_range("nugget_range", self.nugget_range)
-        if self.theta_prior is not None:
-            for value in check_pair("theta_prior", self.theta_prior):
-                check_real("theta_prior", value, minimum=0.0, exclusive=True)
-            if self.kernel != "additive":
-                raise InvalidInputError(
-                    f"theta_prior must be None with kernel {self.kernel!r}, got {self.theta_prior}"
-                )
+        for name in ("theta_prior", "nugget_prior"):
+            if getattr(self, name) is not None:
+                for value in check_pair(name, getattr(self, name)):
+                    check_real(name, value, minimum=0.0, exclusive=True)
+        if self.nugget_prior is not None and self.nugget != "fit":
+            raise InvalidInputError(
+                f"nugget_prior must be None unless nugget is 'fit', got {self.nugget_prior}"
+            )
         check_real("amplitude_spread", self.amplitude_spread, minimum=0.0, exclusive=True)
         check_real("weight_spread", self.weight_spread, minimum=0.0, exclusive=True)
 
@@ -349,27 +353,28 @@ class _Layout:
         return torch.cat(parts, dim=-1) if len(parts) > 1 else parts[0]
 
     def penalty(self, X: Float[Tensor, "b n d"]) -> _Penalty | None:
-        """Return the prior of ln theta, ln a and ln w; None where there is none."""
-        if not self.n_amplitudes:
+        """Return the priors of the vector's entries; None where nothing is known of any."""
+        config, d = self.config, self.d
+        nothing = (1.0, math.inf)
+        theta, nugget = config.theta_prior or nothing, config.nugget_prior or nothing
+        parts = [(math.log(theta[0]), theta[1])] * d + [(0.0, math.inf)] * self.n_powers
+        if self.n_amplitudes:
+            spreads = [config.amplitude_spread] * d + [config.weight_spread]
+            parts += list(zip(self._neutral, spreads, strict=True))
+        parts += [(math.log(nugget[0]), nugget[1])] * self.fits_nugget
+        parts += [(0.0, math.inf)] * self.fits_variance
+        centre, spread = X.new_tensor(parts).unbind(dim=-1)
+        if bool(spread.isinf().all()):
             return None
-        config, (b, _, d) = self.config, X.shape
-        log_theta, precision = X.new_zeros(b, d), X.new_zeros(b, d)
-        if config.theta_prior is not None:
-            median, theta_spread = config.theta_prior
-            log_theta, precision = log_theta + math.log(median), precision + theta_spread**-2
-        spread = X.new_tensor([config.amplitude_spread] * d + [config.weight_spread])
-        nothing = X.new_zeros(b, self.fits_nugget + self.fits_variance)
-        parts = [
-            (log_theta, precision),
-            (self._neutral(X).expand(b, -1), spread.square().reciprocal().expand(b, -1)),
-            (nothing, nothing),
-        ]
-        centre, precision = (torch.cat(columns, dim=-1) for columns in zip(*parts, strict=True))
-        return _Penalty(centre=centre, precision=precision)
+        return _Penalty(
+            centre=centre.expand(len(X), -1),
+            precision=spread.square().reciprocal().expand(len(X), -1),
+        )
 
-    def _neutral(self, like: Tensor) -> Tensor:
-        """Return ln a_k = ln(1 / d), with which they sum to 1, and ln w = 0."""
-        return like.new_tensor([-math.log(self.d)] * self.d + [0.0])
+    @property
+    def _neutral(self) -> list[float]:
+        """ln a_k = ln(1 / d), with which they sum to 1, and ln w = 0."""
+        return [-math.log(self.d)] * self.d + [0.0]
 
     def box(self, like: Tensor) -> tuple[Tensor, Tensor]:
         neutral, is_additive = -math.log(self.d), self.n_amplitudes > 0
@@ -403,7 +408,7 @@ class _Layout:
             if init is not None and init.amplitudes is not None:
                 parts.append(init.amplitudes.log().unsqueeze(1))
             else:
-                parts.append(self._neutral(data.X).expand(b, s, -1))
+                parts.append(data.X.new_tensor(self._neutral).expand(b, s, -1))
         if self.fits_nugget:
             if init is not None and init.nugget is not None:
                 parts.append(init.nugget.log().reshape(b, 1, 1))

@@ -92,6 +92,8 @@ class RunView:
     """One seed for each run."""
     grid: Float[Tensor, " d"] | None = None
     """`Problem.grid`: steps of integer and fixed dimensions, or None."""
+    ref_point: Float[Tensor, "b 2"] | None = None
+    """`Problem.ref_point`, minimised: values beyond it are of no interest. None: none was given."""
     wanted: Int[Tensor, "b 2"] | None = None
     """How many evaluations of (fast, slow) there are free workers for. Only asynchronous
     strategies are told; None: as many as a strategy has for one step."""

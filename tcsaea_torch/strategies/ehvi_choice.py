@@ -39,62 +39,59 @@ class Choice:
     noisy: bool
     clearance: float
 
-    def slow_rows(self, n: Int[Tensor, " b"], front: Front) -> tuple[Bool[Tensor, "b n"], Front]:
-        """Choose rows of the archive for slow evaluations.
-
-        Args:
-            n: How many each run takes, if it has as many.
-            front: What is to be improved.
-
-        Returns:
-            The rows, and the front as it is believed to be with them.
-        """
-        run, known = self.run, self.known
-        asked = (run.archive.observed | run.pending | run.failed)[..., SLOW]
-        free, rows = known.fast & ~asked, torch.zeros_like(asked)
-        n_slots = int(torch.minimum(n, free.sum(dim=1)).amax())
-        if n_slots == 0:
-            return rows, front
-        X, y = known.X, known.Y[..., FAST]
-        mean, variance = self.models.predict(X)
-        if not self.noisy:
-            mean = torch.stack([y, mean[..., SLOW]], dim=-1)
-            variance = torch.stack([torch.zeros_like(y), variance[..., SLOW]], dim=-1)
-        likely = self._likely(X)
-        score = front.log_ehvi(front.scale(mean), variance / front.extent.square()) + likely
-        score = score.clamp_min(torch.finfo(score.dtype).min / 4).masked_fill(~free, -torch.inf)
-        best = score.argsort(dim=1, descending=True, stable=True)[:, :_N_ROWS]
-        X, mean = take_rows(X, best), front.scale(take_rows(mean, best))
-        _, covariance = self.models.predict_joint(X)
-        covariance = covariance / front.extent.squeeze(1)[..., None, None].square()
-        if not self.noisy:
-            covariance[:, FAST] = 0.0
-        picks, count = greedy_ehvi(
-            mean, covariance, free.gather(1, best), front, n, n_slots, likely.gather(1, best)
-        )
-        # Picks that do not count may name a row twice.
-        marks = count.to(torch.int64)
-        rows = (
-            torch.zeros_like(best[:, :1])
-            .expand_as(asked)
-            .scatter_add(1, best.gather(1, picks), marks)
-        )
-        return rows > 0, front.with_points(take_rows(mean, picks), count)
-
-    def new_points(self, n: Int[Tensor, " b"], front: Front) -> tuple[Tensor, Tensor, Front]:
-        """Choose new points for both objectives, where rows were too few.
+    def slow_points(
+        self, n: Int[Tensor, " b"], front: Front
+    ) -> tuple[Bool[Tensor, "b n"], Float[Tensor, "b s d"], Bool[Tensor, "b s"], Front]:
+        """Choose points for slow evaluations: rows of the archive, or new points.
 
         Args:
             n: How many each run takes.
             front: What is to be improved.
 
         Returns:
-            Points, which of them count, and the front as it is believed to be with them.
+            The rows; new points, for both objectives, and which of them count; and the front
+            as it is believed to be with all of them.
         """
-        X, count, values = self._by_ehvi(n, self.run.archive.X[:, :0], front)
-        front = front.with_points(values, count)
-        X, count = fill(X, count, n, self.run, self.clearance)
-        return X, count, front
+        known, pool, n_slots = self.known, self.pool, int(n.amax())
+        asked = (self.run.archive.observed | self.run.pending | self.run.failed)[..., SLOW]
+        rows = torch.zeros_like(asked)
+        if n_slots <= 0:
+            return rows, pool.X[:, :0], pool.score[:, :0] > 0, front
+        free = known.fast & ~asked
+        score = self._score_of_rows(front).masked_fill(~free, -torch.inf)
+        best = score.argsort(dim=1, descending=True, stable=True)[:, :_N_ROWS]
+        k = best.shape[1]
+        X_new, is_new = self._short_list(known.X[:, :0])
+        X = torch.cat([take_rows(known.X, best), X_new], dim=1)
+        mean, covariance = self.models.predict_joint(X)
+        if not self.noisy:  # the fast values of rows are known
+            mean[:, :k, FAST] = known.Y[..., FAST].gather(1, best)
+            covariance[:, FAST, :k] = 0.0
+            covariance[:, FAST, :, :k] = 0.0
+        mean = front.scale(mean)
+        covariance = covariance / front.extent.squeeze(1)[..., None, None].square()
+        may = torch.cat([free.gather(1, best), is_new], dim=1)
+        picks, count = greedy_ehvi(mean, covariance, may, front, n, n_slots, self._likely(X))
+        is_row = count & (picks < k)
+        # Picks that do not count may name a row twice.
+        places = best.gather(1, picks.clamp_max(k - 1))
+        rows = torch.zeros_like(asked, dtype=torch.int64).scatter_add(1, places, is_row.long()) > 0
+        front = front.with_points(take_rows(mean, picks), count)
+        n_new = n - is_row.sum(dim=1)
+        chosen, is_chosen = take_rows(X, picks), count & ~is_row
+        chosen, is_chosen = fill(chosen, is_chosen, n_new, self.run, self.clearance)
+        return rows, chosen, is_chosen, front
+
+    def _score_of_rows(self, front: Front) -> Float[Tensor, "b n"]:
+        """Return the logarithms of the EHVI of a slow evaluation of each row."""
+        known, y = self.known, self.known.Y[..., FAST]
+        mean, variance = self.models.predict(known.X)
+        if not self.noisy:
+            mean = torch.stack([y, mean[..., SLOW]], dim=-1)
+            variance = torch.stack([torch.zeros_like(y), variance[..., SLOW]], dim=-1)
+        score = front.log_ehvi(front.scale(mean), variance / front.extent.square())
+        score = score + self._likely(known.X)
+        return score.clamp_min(torch.finfo(score.dtype).min / 4)
 
     def fast_points(
         self,
@@ -113,7 +110,7 @@ class Choice:
         """
         X, count = self._spread(n_spread, taken, front)
         n_left = n - count.sum(dim=1)
-        more, counts, _ = self._by_ehvi(n_left, torch.cat([taken, X], dim=1), front)
+        more, counts = self._by_ehvi(n_left, torch.cat([taken, X], dim=1), front)
         X, count = torch.cat([X, more], dim=1), torch.cat([count, counts], dim=1)
         return fill(X, count, n, self.run, self.clearance)
 
@@ -128,19 +125,23 @@ class Choice:
 
     def _by_ehvi(
         self, n: Int[Tensor, " b"], taken: Float[Tensor, "b t d"], front: Front
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Choose from the pool; return points, which of them count, and their believed values."""
+    ) -> _Chosen:
+        """Choose from the pool."""
         pool, n_slots = self.pool, int(n.amax())
         if n_slots <= 0:
-            return pool.X[:, :0], pool.score[:, :0] > 0, pool.population.F[:, :0]
-        best = pool.score.argsort(dim=1, descending=True, stable=True)[:, :_N_SHORT]
-        X = take_rows(pool.X, best)
-        free = self._may_be_new(X, taken, pool.score.gather(1, best) > -torch.inf)
+            return pool.X[:, :0], pool.score[:, :0] > 0
+        X, free = self._short_list(taken)
         mean, covariance = self.models.predict_joint(X)
-        mean = front.scale(mean)
         covariance = covariance / front.extent.squeeze(1)[..., None, None].square()
-        picks, count = greedy_ehvi(mean, covariance, free, front, n, n_slots, self._likely(X))
-        return take_rows(X, picks), count, take_rows(mean, picks)
+        likely = self._likely(X)
+        picks, count = greedy_ehvi(front.scale(mean), covariance, free, front, n, n_slots, likely)
+        return take_rows(X, picks), count
+
+    def _short_list(self, taken: Float[Tensor, "b t d"]) -> _Chosen:
+        """Return the best of the pool, and which of them may be chosen."""
+        best = self.pool.score.argsort(dim=1, descending=True, stable=True)[:, :_N_SHORT]
+        X = take_rows(self.pool.X, best)
+        return X, self._may_be_new(X, taken, self.pool.score.gather(1, best) > -torch.inf)
 
     def _may_be_new(self, X: Tensor, taken: Tensor, keep: Tensor) -> Bool[Tensor, "b k"]:
         """Unmark points that are known, equal to others, or taken."""

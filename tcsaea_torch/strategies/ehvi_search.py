@@ -10,10 +10,12 @@ from dataclasses import dataclass, replace
 import torch
 
 from tcsaea_torch.acquisition.batch import Front
+from tcsaea_torch.acquisition.climb import climb
 from tcsaea_torch.evolution.reference_vectors import simplex_lattice
 from tcsaea_torch.evolution.rvea import Population, RVEAConfig, rvea
 from tcsaea_torch.evolution.variation import Draws, vary
 from tcsaea_torch.metrics import is_non_dominated
+from tcsaea_torch.models.optimise import BFGSOptions
 from tcsaea_torch.problem import snap
 from tcsaea_torch.rng import uniforms
 from tcsaea_torch.rows import take_rows
@@ -33,6 +35,12 @@ _FACE_SHARE = 4
 
 _NEAR_FACE = 0.25
 """Variables within a random share of this, of a side, are moved onto faces."""
+
+_N_CLIMB_BEST, _CLIMB_STRIDE = 8, 10
+"""So many candidates of large EHVI climb to its maximum, one of so many: the best are alike."""
+_N_CLIMB_FRONT = 16
+"""Members of the predicted front that do."""
+_CLIMB = BFGSOptions(max_evaluations=20, max_step=0.5, value_tolerance=1e-3)
 
 _MARGIN = 0.1
 """How far the reference point lies beyond the front, in units of its extent."""
@@ -66,18 +74,20 @@ def measure_front(
     is_known: Bool[Tensor, "b n"],
     span: Float[Tensor, "b 1 2"],
     lower_bound: Float[Tensor, "b 2"] | None,
+    ref_point: Float[Tensor, "b 2"] | None,
     predicted: Population | None = None,
 ) -> Front:
     """Return the non-dominated points, in units of their extent and that of the predicted front.
 
-    The reference point has to see both: with that of the known front alone, parts of the
-    front that are yet to be found would not count.
+    A reference point that is not given has to see both: with that of the known front alone,
+    parts of the front that are yet to be found would not count.
 
     Args:
         Y: Values.
         is_known: Points that count.
         span: Of all known values.
         lower_bound: What no value falls below, if that is known.
+        ref_point: Beyond which nothing counts, if that is known.
         predicted: The predicted front.
     """
     Y, best = non_dominated_points(Y, is_known)
@@ -94,10 +104,13 @@ def measure_front(
     if lower_bound is not None:
         lower_bound = ((lower_bound.unsqueeze(1) - low) / extent).squeeze(1)
         lower_bound = lower_bound.clamp_min(_LOWEST_BOUND)
+    ends = torch.full_like(low.squeeze(1), 1.0 + _MARGIN)
+    if ref_point is not None:
+        ends = (ref_point - low.squeeze(1)) / extent.squeeze(1)
     return Front(
         Y=(Y - low) / extent,
         alive=best,
-        ref_point=torch.full_like(low.squeeze(1), 1.0 + _MARGIN),
+        ref_point=ends,
         low=low,
         extent=extent,
         lower_bound=lower_bound,
@@ -111,6 +124,7 @@ class Search:
     rvea: RVEAConfig
     n_ref_vectors: int
     uses_faces: bool
+    climbs: bool
 
     def run(
         self,
@@ -121,6 +135,7 @@ class Search:
         is_start: Bool[Tensor, "b n"],
         span: Float[Tensor, "b 1 2"],
         lower_bound: Float[Tensor, "b 2"] | None,
+        ref_point: Float[Tensor, "b 2"] | None,
         chances: Chances,
         step: int,
     ) -> Pool:
@@ -134,10 +149,11 @@ class Search:
             is_start: Rows with which the search may begin.
             span: Of all known values.
             lower_bound: What no value falls below, if that is known.
+            ref_point: Beyond which nothing counts, if that is known.
             chances: How likely evaluations succeed.
             step: Counter for the random numbers.
         """
-        front = measure_front(Y, is_judged, span, lower_bound)
+        front = measure_front(Y, is_judged, span, lower_bound, ref_point)
         distance = distance_from_front(front.scale(Y), front.Y, front.alive)
         order = distance.masked_fill(~is_start, torch.inf).argsort(dim=1, stable=True)
         order = order[:, :_N_START]
@@ -160,7 +176,7 @@ class Search:
             grid=run.grid,
         )
         population = replace(population, F=population.F * unit)
-        front = measure_front(Y, is_judged, span, lower_bound, population)
+        front = measure_front(Y, is_judged, span, lower_bound, ref_point, population)
 
         def score_of(X: Tensor) -> Tensor:
             mean, variance = models.predict(X)
@@ -177,6 +193,9 @@ class Search:
             parents, lives = take_rows(X, best), score.gather(1, best) > -torch.inf
             # There is always somebody to breed from.
             lives = lives | ~lives.any(dim=1, keepdim=True)
+        if self.climbs:
+            best = snap(climb(score_of, _starts(X, score, population), _CLIMB), run.grid)
+            X, score = torch.cat([X, best], dim=1), torch.cat([score, score_of(best)], dim=1)
         return Pool(X=X, score=score, population=population, front=front)
 
     def _offspring(
@@ -197,6 +216,21 @@ class Search:
         if not self.uses_faces:
             return X
         return torch.cat([X, _on_faces(X[:, ::_FACE_SHARE], run, f"{name}/faces", step)], dim=1)
+
+
+def _starts(
+    X: Float[Tensor, "b k d"], score: Float[Tensor, "b k"], population: Population
+) -> Float[Tensor, "b s d"]:
+    """Return where candidates start to climb: some of the best, some along the front."""
+    best = score.argsort(dim=1, descending=True, stable=True)
+    best = best[:, : _N_CLIMB_BEST * _CLIMB_STRIDE : _CLIMB_STRIDE]
+    F, alive = population.F[..., 0], population.alive
+    order = F.masked_fill(~alive, torch.inf).argsort(dim=1, stable=True)
+    share = torch.arange(_N_CLIMB_FRONT, device=F.device) / _N_CLIMB_FRONT
+    along = (share * alive.sum(dim=1, keepdim=True)).long()
+    return torch.cat(
+        [take_rows(X, best), take_rows(population.X, order.gather(1, along))], dim=1
+    )
 
 
 def _on_faces(

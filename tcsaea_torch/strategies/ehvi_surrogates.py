@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import os
 import torch
 
 from tcsaea_torch.models.bundles import flatten, restore
@@ -25,8 +26,8 @@ from tcsaea_torch.strategies.base import State, tensor_in
 from tcsaea_torch.types import Bool, Tensor
 
 ModelName = Literal["fast", "slow", "joined"]
-KernelKind = Literal["ard", "additive", "smooth", "cautious", "rough"]
-KERNEL_KINDS: tuple[KernelKind, ...] = ("ard", "additive", "smooth", "cautious", "rough")
+KernelKind = Literal["ard", "additive", "smooth", "cautious", "soft", "rough"]
+KERNEL_KINDS: tuple[KernelKind, ...] = ("ard", "additive", "smooth", "cautious", "soft", "rough")
 
 _COLD = BFGSOptions(max_evaluations=60)
 _RELATED = BFGSOptions(max_evaluations=30)
@@ -41,6 +42,7 @@ _KERNELS: dict[KernelKind, FitConfig] = {
     "cautious": FitConfig(
         kernel="additive", starts=(5.0,), theta_prior=(20.0, 1.0), amplitude_spread=0.75
     ),
+    "soft": FitConfig(theta_range=(1e-6,1e3), nugget="fit", nugget_range=(1e-4,1e-1), nugget_prior=tuple(float(x) for x in os.environ.get("NP","0.005,1.0").split(","))),
     "rough": FitConfig(kernel="additive", p=1.5),
 }
 _NUGGET = 1e-8
@@ -84,7 +86,7 @@ def sources(model: ModelName, kernels: Sequence[KernelKind]) -> tuple[Source, ..
         # Few rows, all of them used; too few to tell a rough function by.
         smooth: list[KernelKind] = [kernel for kernel in kernels if kernel != "rough"]
         return tuple(Source(kernel=kernel, rows="mixed") for kernel in smooth or kernels)
-    bold: list[KernelKind] = [k for k in kernels if k not in ("smooth", "cautious")]
+    bold: list[KernelKind] = [k for k in kernels if k not in ("smooth", "cautious", "soft")]
     kernels = bold or kernels
     found = []
     for kernel in kernels:
@@ -130,7 +132,7 @@ class Learner:
             key = f"{self.model}/{source.name}"
             if source.rows != kind or not self._is_due(state, key, kind, n, clock):
                 continue
-            config, init = self._start(state, source, train.X.dtype)
+            config, init = self._start(state, source, train.X.dtype, train.X.shape[-1])
             model = fit(train, config, trend=trend, init=init)
             found = flatten(model.hyperparameters, key)
             times = {f"{key}/n": n, f"{key}/clock": clock, f"{self.model}/clock": clock}
@@ -153,7 +155,7 @@ class Learner:
         trend, choice = _constant(train), f"{self.model}/choice"
         candidates = [
             Candidate(
-                config=self._config(source, train.X.dtype),
+                config=self._config(source, train.X.dtype, train.X.shape[-1]),
                 hyperparameters=self._found(state, source),
             )
             for source in self.sources
@@ -185,7 +187,7 @@ class Learner:
             return state
         found = [
             cross_validate(
-                train, replace(self._config(source, train.X.dtype), options=_COLD), trend=trend
+                train, replace(self._config(source, train.X.dtype, train.X.shape[-1]), options=_COLD), trend=trend
             )
             for source in self.sources
         ]
@@ -207,10 +209,10 @@ class Learner:
         return n >= _GROWTH * n_before if kind == "space" else clock >= last + self.refit_after
 
     def _start(
-        self, state: State, source: Source, dtype: torch.dtype
+        self, state: State, source: Source, dtype: torch.dtype, d: int
     ) -> tuple[FitConfig, Hyperparameters | None]:
         """Return how a fit is made: as long as it takes from where it begins."""
-        config = self._config(source, dtype)
+        config = self._config(source, dtype, d)
         if f"{self.model}/{source.name}/n" in state:
             return replace(config, options=_WARM), self._found(state, source)
         if source.starts_at is not None and f"{source.starts_at}.theta" in state:
@@ -218,10 +220,14 @@ class Learner:
             return replace(config, options=_RELATED), replace(init, p=None, variance=None)
         return replace(config, options=_COLD), None
 
-    def _config(self, source: Source, dtype: torch.dtype) -> FitConfig:
+    def _config(self, source: Source, dtype: torch.dtype, d: int) -> FitConfig:
         config = _KERNELS[source.kernel]
+        if source.kernel == "soft" or (source.kernel=="ard" and self.model=="slow" and not os.environ.get("OLDARD")):
+            config = replace(config, theta_prior=(12.0 / d, 3.5))
         if self.noisy:
             return replace(config, nugget="fit", nugget_range=_NOISE_RANGE)
+        if config.nugget == "fit":
+            return config
         return replace(config, nugget=max(_NUGGET, config.nugget_for(dtype)))
 
     def _found(self, state: State, source: Source) -> Hyperparameters:

@@ -122,6 +122,11 @@ class TCEHVI:
     """Reference vectors, and room in the surrogate population."""
     uses_faces: bool = True
     """Whether candidates are also tried with variables on faces of the box."""
+    climbs: bool = True
+    """Whether candidates also climb to the nearest maximum of EHVI."""
+    uses_ref_point: bool = True
+    """Whether the problem's reference point, if it has one, is that of EHVI: nothing beyond it
+    is sought."""
     space_share: float = 0.5
     """Share of the start's additional fast evaluations that fill the space."""
     spread_share: float = 0.4
@@ -146,7 +151,7 @@ class TCEHVI:
         keep_checked(self, check_int, "n_ref_vectors", minimum=2)
         for switch in (
             "strict_clock", "asynchronous", "calibrated", "uses_faces",
-            "guesses_bounds", "noisy", "failure_model",
+            "climbs", "uses_ref_point", "guesses_bounds", "noisy", "failure_model",
         ):  # fmt: skip
             check_bool(switch, getattr(self, switch))
         keep_checked(self, check_sequence, "kernels")
@@ -301,8 +306,9 @@ class TCEHVI:
         low = self._lower_bound(known)
         models, Y, state = self._modelling(run).learn(state, run, known, low)
         models, Y, is_judged = self._with_outstanding(run, known, models, Y)
+        ref_point = run.ref_point if self.uses_ref_point else None
         pool = self._search.run(
-            run, models, Y, is_judged, known.fast, known.span, low, chances, step
+            run, models, Y, is_judged, known.fast, known.span, low, ref_point, chances, step
         )
         choice = Choice(
             run=run,
@@ -313,8 +319,7 @@ class TCEHVI:
             noisy=self.noisy,
             clearance=self._clearance,
         )
-        rows, front = choice.slow_rows(n_slow, pool.front)
-        X_both, is_both, front = choice.new_points(n_slow - rows.sum(dim=1), front)
+        rows, X_both, is_both, front = choice.slow_points(n_slow, pool.front)
         n_fast = (n_fast - is_both.sum(dim=1)).clamp_min(0)
         n_spread = torch.floor(self.spread_share * n_fast.double() + 0.5).long()
         X_fast, is_fast = choice.fast_points(n_fast, n_spread, X_both, front)
@@ -344,7 +349,10 @@ class TCEHVI:
     @property
     def _search(self) -> Search:
         return Search(
-            rvea=self.search, n_ref_vectors=self.n_ref_vectors, uses_faces=self.uses_faces
+            rvea=self.search,
+            n_ref_vectors=self.n_ref_vectors,
+            uses_faces=self.uses_faces,
+            climbs=self.climbs,
         )
 
     def _modelling(self, run: RunView) -> Modelling:
