@@ -19,14 +19,18 @@ Advances in Neural Information Processing Systems 24, 2011.
 toolbox. Technical University of Denmark, 2002.
 """
 
+import math
 from typing import Literal
 
 import torch
+from torch.autograd.function import once_differentiable
 
 from tcsaea_torch.types import Float, Tensor
 
 KernelName = Literal["power-exponential", "matern-5/2", "additive"]
 KERNEL_NAMES: tuple[KernelName, ...] = ("power-exponential", "matern-5/2", "additive")
+LOG2_E = math.log2(math.e)
+"""exp(x) is 2^(x log2 e), which a CPU finds two to three times as fast."""
 _BLOCK = 2**16
 """Numbers in each of the few tables that one block of correlations needs."""
 
@@ -70,7 +74,7 @@ def matern52(
     is_zero = squares == 0
     # The root has no slope at 0.
     s = torch.where(is_zero, 1.0, squares).sqrt().masked_fill(is_zero, 0.0)
-    return (1.0 + s + squares / 3.0) * (-s).exp()
+    return (1.0 + s + squares / 3.0) * (s * -LOG2_E).exp2()
 
 
 def power_exponential(
@@ -91,7 +95,7 @@ def power_exponential(
         Correlations in [0, 1]. Gradients are finite everywhere; at zero distance
         they are 0 in the points and in p.
     """
-    return weighted_distance(A, B, theta, p).neg_().exp_()
+    return weighted_distance(A, B, theta * LOG2_E, p).neg_().exp2_()
 
 
 def additive(
@@ -117,20 +121,22 @@ def additive(
     """
     tiny = torch.finfo(theta.dtype).tiny
     a, w = amplitudes[..., :-1].clamp_min(tiny), amplitudes[..., -1, None, None]
-    log_a = a.log()
+    log_a, theta = a.log2(), theta * LOG2_E
     if p is None:
         root = theta.clamp_min(tiny).sqrt().unsqueeze(-2)
         A, B = A * root, B * root
     # In the order in which terms are summed, so that the correlation at zero distance is 1
     # exactly.
-    a = log_a.exp()
+    a = log_a.exp2()
     total = a.cumsum(dim=-1)
     products = (a[..., 1:] * total[..., :-1]).cumsum(dim=-1)[..., -1:].sum(dim=-1)
     largest = torch.addcmul(total[..., -1, None, None], products[..., None, None], w)
     log_a, rate = log_a[..., None, None], theta[..., None, None]
-    has_slope = any(t is not None and t.requires_grad for t in (A, B, rate, log_a, w, p))
-    if not (torch.is_grad_enabled() and has_slope):
-        return _additive_blocks(A, B, rate, log_a, w, p).div_(largest)
+    parameters = rate, log_a, w, p
+    if not torch.is_grad_enabled() or not any(_has_slope(t) for t in (A, B, *parameters)):
+        return _additive_blocks(A, B, rate, log_a, w, p)[0].div_(largest)
+    if not any(_has_slope(t) for t in (B, *parameters)):
+        return _InPoints.apply(A, B, rate, log_a, w, p, largest)
     single = pairs = torch.zeros_like(A[..., :, None, 0] - B[..., None, :, 0])
     # One dimension at a time: n x m x d would not fit for large n.
     for k in range(A.shape[-1]):
@@ -138,10 +144,52 @@ def additive(
         left, right = difference, difference
         if p is not None:
             left, right = rate[..., k, :, :], power(difference, p[..., k])
-        term = torch.addcmul(log_a[..., k, :, :], left, right, value=-1.0).exp_()
+        term = torch.addcmul(log_a[..., k, :, :], left, right, value=-1.0).exp2_()
         pairs = torch.addcmul(pairs, single, term)
         single = single + term
     return torch.addcmul(single, pairs, w) / largest
+
+
+def _has_slope(t: Tensor | None) -> bool:
+    return t is not None and t.requires_grad
+
+
+class _InPoints(torch.autograd.Function):
+    """`additive`, with slopes in A alone: many times as fast as by autograd."""
+
+    @staticmethod
+    def forward(ctx, A, B, rate, log_a, w, p, largest):  # noqa: ANN001, ANN205, PLR0913
+        U, S = _additive_blocks(A, B, rate, log_a, w, p)
+        ctx.save_for_backward(A, B, rate, log_a, w, p, largest, S)
+        return U / largest
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, slope):  # noqa: ANN001, ANN205
+        A, B, rate, log_a, w, p, largest, S = ctx.saved_tensors
+        # With t_k = a_k z_k and S their sum, dU / dt_k = 1 + w (S - t_k).
+        share = slope / largest
+        linear, square = torch.addcmul(share, share * w, S), share * w
+        slopes = []
+        for k in range(A.shape[-1]):
+            difference = A[..., :, None, k] - B[..., None, :, k]
+            if p is None:
+                # Points were scaled: the rate is 1.
+                term = torch.addcmul(log_a[..., k, :, :], difference, difference, value=-1.0)
+                inner = difference.mul_(-2.0 / LOG2_E)
+            else:
+                size, power_k = difference.abs(), p[..., k, None, None]
+                powered = power(difference, p[..., k])
+                term = torch.addcmul(log_a[..., k, :, :], rate[..., k, :, :], powered, value=-1.0)
+                # At distance 0 the slope is 0, as `power` has it.
+                size = torch.where(size == 0, torch.inf, size)
+                inner = powered.div_(size).mul_(difference.sign()) * rate[..., k, :, :]
+                inner = inner.mul_(-power_k / LOG2_E)
+            term = term.exp2_()
+            slopes.append(
+                torch.addcmul(linear, square, term, value=-1.0).mul_(term).mul_(inner).sum(dim=-1)
+            )
+        return torch.stack(slopes, dim=-1).sum_to_size(A.shape), *[None] * 6
 
 
 def _additive_blocks(
@@ -151,10 +199,11 @@ def _additive_blocks(
     log_a: Float[Tensor, "*#batch d 1 1"],
     w: Float[Tensor, "*#batch 1 1"],
     p: Float[Tensor, "*#batch d"] | None,
-) -> Float[Tensor, "*batch n m"]:
-    """Return the sums of `additive` without gradients: no memory is allocated on the way.
+) -> tuple[Float[Tensor, "*batch n m"], Float[Tensor, "*batch n m"]]:
+    """Return the numerators of `additive`, and their terms of one variable alone.
 
-    Rows of A are taken in blocks that stay in a CPU's cache.
+    Nothing has a gradient, and no memory is allocated on the way. Rows of A are taken in
+    blocks that stay in a CPU's cache.
     """
     (n, d), m = A.shape[-2:], B.shape[-2]
     shapes = [A.shape[:-2], B.shape[:-2], rate.shape[:-3], log_a.shape[:-3], w.shape[:-2]]
@@ -164,7 +213,7 @@ def _additive_blocks(
     right = B.expand(*batch, m, d).movedim(-1, 0).contiguous().unsqueeze(-2)
     # Much faster than other powers; a GPU does not wait for the host to look.
     is_root = p is not None and p.device.type == "cpu" and bool((p == 1.5).all())
-    result = left.new_empty(*batch, n, m)
+    result, singles = left.new_empty(*batch, n, m), left.new_empty(*batch, n, m)
 
     def terms(rows: Tensor, k: int, out: Tensor) -> Tensor:
         torch.sub(rows[k], right[k], out=out)
@@ -173,18 +222,19 @@ def _additive_blocks(
             out.abs_()
             out = out.mul_(out.sqrt()) if is_root else out.pow_(p[..., k, None, None])
             factor = rate[..., k, :, :]
-        return torch.addcmul(log_a[..., k, :, :], factor, out, value=-1.0, out=out).exp_()
+        return torch.addcmul(log_a[..., k, :, :], factor, out, value=-1.0, out=out).exp2_()
 
     n_rows = n if A.device.type != "cpu" else max(1, _BLOCK // max(1, batch.numel() * m))
-    for rows, target in zip(left.split(n_rows, dim=-2), result.split(n_rows, dim=-2), strict=True):
+    blocks = (t.split(n_rows, dim=-2) for t in (left, result, singles))
+    for rows, target, single in zip(*blocks, strict=True):
         pairs, term = torch.zeros_like(target), torch.empty_like(target)
-        single = terms(rows, 0, torch.empty_like(target))
+        terms(rows, 0, single)
         for k in range(1, d):
             terms(rows, k, term)
             pairs.addcmul_(single, term)
             single.add_(term)
         torch.addcmul(single, pairs, w, out=target)
-    return result
+    return result, singles
 
 
 def weighted_distance(

@@ -252,7 +252,7 @@ def cross_validate(
     is_out = live & ((live.cumsum(dim=-1) - 1) % _N_FOLDS == fold)
     X, y, noise_var = (t.repeat(_N_FOLDS, *(1,) * (t.ndim - 1)) for t in vars(train).values())
     kept = TrainingSet(X=X, y=y, noise_var=noise_var.masked_fill(is_out.flatten(0, 1), torch.inf))
-    model = fit(kept, config, trend=trend.repeat(_N_FOLDS))
+    model = fit(kept.compact(), config, trend=trend.repeat(_N_FOLDS))
     mean, variance = model.predict(X)
     hyper, nugget = model.hyperparameters, config.nugget_for(y.dtype)
     assert hyper.variance is not None

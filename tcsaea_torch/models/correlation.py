@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import torch
 
+from tcsaea_torch.correlations import LOG2_E
 from tcsaea_torch.models.bundles import Indexed
 from tcsaea_torch.types import Bool, Float, Int, Tensor
 
@@ -53,7 +54,7 @@ class Squared(Indexed):
 
     def correlate(self, theta: Float[Tensor, "b d"]) -> tuple[Float[Tensor, "b n n"], Backward]:
         """Return R, and what turns dL/dR into derivatives of L."""
-        R = self._negative_distances(theta).exp_()
+        R = self._negative_distances(theta * LOG2_E).exp2_()
         return R, partial(self._backward, R)
 
     def _negative_distances(self, theta: Tensor) -> Tensor:
@@ -84,7 +85,7 @@ class Matern52(Squared):
     def correlate(self, theta: Float[Tensor, "b d"]) -> tuple[Float[Tensor, "b n n"], Backward]:
         """Return R, and what turns dL/dR into derivatives of L."""
         s = self._negative_distances(theta).mul_(-5.0).sqrt_()
-        decay = (-s).exp_()
+        decay = (s * -LOG2_E).exp2_()
         slope = (1.0 + s).mul_(decay)  # dR / d(r^2) is -5/6 of it
         R = torch.addcmul(slope, s.square_(), decay, value=1.0 / 3.0)
         return R, partial(self._backward, slope.mul_(5.0 / 6.0))
@@ -170,20 +171,20 @@ class Pairs:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Powered(Pairs):
-    """Any powers: |d|^p = exp(p ln |d|), and the logarithms stay."""
+    """Any powers: |d|^p = 2^(p log2 |d|), and the logarithms stay."""
 
     def correlate(
         self, theta: Float[Tensor, "b d"], p: Float[Tensor, "b d"]
     ) -> tuple[Float[Tensor, "b n n"], Backward]:
         """Return R, of which the lower triangle is filled, and its gradient; see `Squared`."""
-        p, row = p.unsqueeze(-1), theta.unsqueeze(-2)
+        p, row = p.unsqueeze(-1), theta.unsqueeze(-2) * LOG2_E
         blocks = self._blocks()
         r = self.live.new_empty(self.live.shape)
         powers = r
         for block in blocks:
-            powers = (p * self._entries(block)).exp_()
+            powers = (p * self._entries(block)).exp2_()
             r[..., block] = (row @ powers).squeeze(-2)
-        r.neg_().exp_().mul_(self.live)
+        r.neg_().exp2_().mul_(self.live)
 
         def backward(W: Tensor) -> tuple[Tensor, Tensor]:
             g = self._of_pairs(W).mul_(r).unsqueeze(-1)
@@ -191,16 +192,16 @@ class Powered(Pairs):
             for block in blocks:
                 logarithms = self._entries(block)
                 # A table of one block is still at hand.
-                terms = powers if len(blocks) == 1 else (p * logarithms).exp_()
+                terms = powers if len(blocks) == 1 else (p * logarithms).exp2_()
                 d_theta -= (terms @ g[..., block, :]).squeeze(-1)
                 d_p -= (terms.mul_(logarithms) @ g[..., block, :]).squeeze(-1)
-            return d_theta, d_p.mul_(theta)
+            return d_theta, d_p.mul_(theta / LOG2_E)
 
         return self._matrix(r), backward
 
     def _entry(self, difference: Tensor) -> Tensor:
         # At distance 0 the power vanishes with any finite logarithm.
-        return difference.abs_().clamp_min_(torch.finfo(difference.dtype).tiny).log_()
+        return difference.abs_().clamp_min_(torch.finfo(difference.dtype).tiny).log2_()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -218,11 +219,11 @@ class Additive(Pairs):
         a, w = amplitudes[..., :-1], amplitudes[..., -1:]
         total = a.sum(dim=-1, keepdim=True)
         largest = total + 0.5 * w * (total.square() - a.square().sum(dim=-1, keepdim=True))
-        log_a, rate = a.log().unsqueeze(-1), theta.unsqueeze(-1)
+        log_a, rate = a.log2().unsqueeze(-1), theta.unsqueeze(-1) * LOG2_E
         blocks = self._blocks()
 
         def terms_of(block: slice) -> Tensor:
-            return torch.addcmul(log_a, rate, self._entries(block), value=-1.0).exp_()
+            return torch.addcmul(log_a, rate, self._entries(block), value=-1.0).exp2_()
 
         S, Q = (self.live.new_empty(self.live.shape) for _ in range(2))
         terms = S

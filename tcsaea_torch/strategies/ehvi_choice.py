@@ -84,11 +84,13 @@ class Choice:
 
     def _score_of_rows(self, front: Front) -> Float[Tensor, "b n"]:
         """Return the logarithms of the EHVI of a slow evaluation of each row."""
-        known, y = self.known, self.known.Y[..., FAST]
-        mean, variance = self.models.predict(known.X)
-        if not self.noisy:
-            mean = torch.stack([y, mean[..., SLOW]], dim=-1)
-            variance = torch.stack([torch.zeros_like(y), variance[..., SLOW]], dim=-1)
+        known = self.known
+        if self.noisy:
+            mean, variance = self.models.predict(known.X)
+        else:
+            y, (mean_s, variance_s) = known.Y[..., FAST], self.models.slow.predict(known.X)
+            mean = torch.stack([y, mean_s], dim=-1)
+            variance = torch.stack([torch.zeros_like(y), variance_s], dim=-1)
         score = front.log_ehvi(front.scale(mean), variance / front.extent.square())
         score = score + self._likely(known.X)
         return score.clamp_min(torch.finfo(score.dtype).min / 4)

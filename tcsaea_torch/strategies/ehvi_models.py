@@ -179,10 +179,10 @@ class Modelling:
         D_s = merge_duplicates(known.values(SLOW))
         own, rows, state = learn("slow", D_s, known.Y, state)
         slow: Model = own
-        mean, variance = own.predict(known.X)
         link, state = self._link(state, known, own, rows, lower_bound)
         if self.link is not None and link is not None:
             has_link = link.learned.choice >= 0
+            mean, variance = own.predict(known.X)
             D = _joined(known, link, mean, variance, self.link.belief)
             space = _space(D, known.is_space, sizes.fit, u("joined/space"))
             state = self._learner("joined").fit(state, space, "space", clock)
@@ -191,11 +191,12 @@ class Modelling:
             slow = joined
             if not bool(has_link.all()):
                 slow = Either(first=joined, second=own, is_first=has_link)
-            mean = slow.mean(known.X)
-        Y = torch.stack([known.Y[..., FAST], torch.where(known.slow, known.Y[..., SLOW], mean)], -1)
-        fast, _, state = learn("fast", D_f, Y, state)
-        Y_fast = torch.where(known.fast, known.Y[..., FAST], fast.mean(known.X))
-        return Models(fast=fast, slow=slow), torch.stack([Y_fast, Y[..., SLOW]], dim=-1), state
+        y_fast = known.Y[..., FAST]
+        y_slow = torch.where(known.slow, known.Y[..., SLOW], slow.mean(known.X))
+        fast, _, state = learn("fast", D_f, torch.stack([y_fast, y_slow], dim=-1), state)
+        if not bool(known.fast.all()):
+            y_fast = torch.where(known.fast, y_fast, fast.mean(known.X))
+        return Models(fast=fast, slow=slow), torch.stack([y_fast, y_slow], dim=-1), state
 
     def _learner(self, model: ModelName) -> Learner:
         return Learner(

@@ -6,13 +6,15 @@ lie near the front. No source is the best everywhere: fits to rows near the fron
 parts, and are misled in the rest of the space. All are fitted now and then, beginning where a
 related fit has ended, and the one that predicts left-out rows best is conditioned on all rows
 of each step.
+
+[Hvarfner2024] C. Hvarfner, E. O. Hellsten, L. Nardi. Vanilla Bayesian optimization performs
+great in high dimensions. ICML 2024.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import os
 import torch
 
 from tcsaea_torch.models.bundles import flatten, restore
@@ -33,6 +35,8 @@ _COLD = BFGSOptions(max_evaluations=60)
 _RELATED = BFGSOptions(max_evaluations=30)
 """From where another objective's, or another kernel's, fit has ended."""
 _WARM = BFGSOptions(max_evaluations=20)
+_JUDGED = BFGSOptions(max_evaluations=60)
+"""In cross-validation."""
 _KERNELS: dict[KernelKind, FitConfig] = {
     "ard": FitConfig(theta_range=(1e-6, 1e3)),
     "additive": FitConfig(kernel="additive"),
@@ -42,9 +46,14 @@ _KERNELS: dict[KernelKind, FitConfig] = {
     "cautious": FitConfig(
         kernel="additive", starts=(5.0,), theta_prior=(20.0, 1.0), amplitude_spread=0.75
     ),
-    "soft": FitConfig(theta_range=(1e-6,1e3), nugget="fit", nugget_range=(1e-4,1e-1), nugget_prior=tuple(float(x) for x in os.environ.get("NP","0.005,1.0").split(","))),
+    "soft": FitConfig(
+        theta_range=(1e-6, 1e3), nugget="fit", nugget_range=(1e-4, 0.1), nugget_prior=(0.005, 1.0)
+    ),
     "rough": FitConfig(kernel="additive", p=1.5),
 }
+_MEDIAN_SUM, _THETA_SPREAD = 12.0, 3.5
+"""Prior of GP_s' joint kernels: d theta, and the standard deviation of ln theta. Length scales
+grow with the root of d, or nothing would be correlated [Hvarfner2024]."""
 _NUGGET = 1e-8
 """Of values without noise: rows may lie near each other."""
 _NOISE_RANGE = (1e-6, 1.0)
@@ -127,17 +136,18 @@ class Learner:
             kind: Whether they fill the space, or are of all kinds.
             clock: Evaluations so far.
         """
-        trend, n = _constant(train), train.X.shape[1]
-        for source in self.sources:
+        trend, (_, n, d) = _constant(train), train.X.shape
+        judges = self.model == "slow" and _has_grown(state.get("slow/judged"), n)
+        for i, source in enumerate(self.sources):
             key = f"{self.model}/{source.name}"
-            if source.rows != kind or not self._is_due(state, key, kind, n, clock):
+            if source.rows != kind or not (judges or self._is_due(state, i, n, clock)):
                 continue
-            config, init = self._start(state, source, train.X.dtype, train.X.shape[-1])
+            config, init = self._start(state, source, train)
             model = fit(train, config, trend=trend, init=init)
             found = flatten(model.hyperparameters, key)
             times = {f"{key}/n": n, f"{key}/clock": clock, f"{self.model}/clock": clock}
             state = {**state, **found, **times}
-        return state
+        return self._judge(state, train, trend) if judges else state
 
     def choose(
         self, state: State, train: TrainingSet, is_space: Bool[Tensor, "b n"], clock: int
@@ -155,14 +165,13 @@ class Learner:
         trend, choice = _constant(train), f"{self.model}/choice"
         candidates = [
             Candidate(
-                config=self._config(source, train.X.dtype, train.X.shape[-1]),
+                config=self._config(source, train),
                 hyperparameters=self._found(state, source),
             )
             for source in self.sources
         ]
-        if self.model == "slow":
-            state = self._cross_validated(state, train, trend)
-        elif choice not in state or state[f"{self.model}/clock"] == clock:
+        is_judged = self.model == "slow"
+        if not is_judged and (choice not in state or state[f"{self.model}/clock"] == clock):
             models = choose(train, candidates, trend=trend, is_space=is_space, score="error")
             loo = models.leave_one_out()
             factor = loo.variance_factor(_SMALLEST_FACTOR).clamp_max(_LARGEST_FACTOR)
@@ -173,22 +182,14 @@ class Learner:
             models = models.widened(tensor_in(state, f"{self.model}/factor"))
         return models, state
 
-    def _cross_validated(
-        self, state: State, train: TrainingSet, trend: Bool[Tensor, " b"]
-    ) -> State:
-        """Return the state with a choice by cross-validation, when rows have grown.
+    def _judge(self, state: State, train: TrainingSet, trend: Bool[Tensor, " b"]) -> State:
+        """Return the state with a choice of GP_s' kernel by cross-validation.
 
         With few rows in many dimensions, leave-one-out errors with the hyper-parameters of all
         rows promise far too much.
         """
-        key, n = f"{self.model}/judged", int(train.n_live.amax())
-        before = state.get(key)
-        if isinstance(before, int) and n < _GROWTH * before:
-            return state
         found = [
-            cross_validate(
-                train, replace(self._config(source, train.X.dtype, train.X.shape[-1]), options=_COLD), trend=trend
-            )
+            cross_validate(train, replace(self._config(source, train), options=_JUDGED), trend=trend)
             for source in self.sources
         ]
         scores = torch.stack([errors.calibrated_density() for errors in found], dim=-1)
@@ -197,22 +198,27 @@ class Learner:
         factor = factors.gather(-1, choice.unsqueeze(-1)).squeeze(-1).clamp_max(_LARGEST_FACTOR)
         return {
             **state,
-            key: n,
-            f"{self.model}/choice": choice,
-            f"{self.model}/factor": factor,
+            "slow/judged": train.X.shape[1],
+            "slow/choice": choice,
+            "slow/factor": factor,
         }
 
-    def _is_due(self, state: State, key: str, kind: str, n: int, clock: int) -> bool:
-        n_before, last = state.get(f"{key}/n"), state.get(f"{key}/clock")
-        if not isinstance(n_before, int) or not isinstance(last, int):
-            return True
-        return n >= _GROWTH * n_before if kind == "space" else clock >= last + self.refit_after
+    def _is_due(self, state: State, i: int, n: int, clock: int) -> bool:
+        """Return whether a source is to be fitted again."""
+        source = self.sources[i]
+        key = f"{self.model}/{source.name}"
+        if source.rows == "space":
+            return _has_grown(state.get(f"{key}/n"), n)
+        if self.model == "slow" and not bool((tensor_in(state, "slow/choice") == i).any()):
+            return False  # until kernels are judged again
+        last = state.get(f"{key}/clock")
+        return not isinstance(last, int) or clock >= last + self.refit_after
 
     def _start(
-        self, state: State, source: Source, dtype: torch.dtype, d: int
+        self, state: State, source: Source, train: TrainingSet
     ) -> tuple[FitConfig, Hyperparameters | None]:
         """Return how a fit is made: as long as it takes from where it begins."""
-        config = self._config(source, dtype, d)
+        config = self._config(source, train)
         if f"{self.model}/{source.name}/n" in state:
             return replace(config, options=_WARM), self._found(state, source)
         if source.starts_at is not None and f"{source.starts_at}.theta" in state:
@@ -220,18 +226,22 @@ class Learner:
             return replace(config, options=_RELATED), replace(init, p=None, variance=None)
         return replace(config, options=_COLD), None
 
-    def _config(self, source: Source, dtype: torch.dtype, d: int) -> FitConfig:
+    def _config(self, source: Source, train: TrainingSet) -> FitConfig:
         config = _KERNELS[source.kernel]
-        if source.kernel == "soft" or (source.kernel=="ard" and self.model=="slow" and not os.environ.get("OLDARD")):
-            config = replace(config, theta_prior=(12.0 / d, 3.5))
+        if self.model == "slow" and config.kernel == "power-exponential":
+            config = replace(config, theta_prior=(_MEDIAN_SUM / train.X.shape[-1], _THETA_SPREAD))
         if self.noisy:
-            return replace(config, nugget="fit", nugget_range=_NOISE_RANGE)
+            return replace(config, nugget="fit", nugget_range=_NOISE_RANGE, nugget_prior=None)
         if config.nugget == "fit":
             return config
-        return replace(config, nugget=max(_NUGGET, config.nugget_for(dtype)))
+        return replace(config, nugget=max(_NUGGET, config.nugget_for(train.X.dtype)))
 
     def _found(self, state: State, source: Source) -> Hyperparameters:
         return restore(Hyperparameters, state, f"{self.model}/{source.name}")
+
+
+def _has_grown(before: object, n: int) -> bool:
+    return not isinstance(before, int) or n >= _GROWTH * before
 
 
 def _constant(train: TrainingSet) -> Bool[Tensor, " b"]:
