@@ -28,8 +28,8 @@ from tcsaea_torch.strategies.base import State, tensor_in
 from tcsaea_torch.types import Bool, Tensor
 
 ModelName = Literal["fast", "slow", "joined"]
-KernelKind = Literal["ard", "additive", "smooth", "cautious", "soft", "rough"]
-KERNEL_KINDS: tuple[KernelKind, ...] = ("ard", "additive", "smooth", "cautious", "soft", "rough")
+KernelKind = Literal["ard", "soft", "additive", "smooth", "cautious"]
+KERNEL_KINDS: tuple[KernelKind, ...] = ("ard", "soft", "additive", "smooth", "cautious")
 
 _COLD = BFGSOptions(max_evaluations=60)
 _RELATED = BFGSOptions(max_evaluations=30)
@@ -37,23 +37,26 @@ _RELATED = BFGSOptions(max_evaluations=30)
 _WARM = BFGSOptions(max_evaluations=20)
 _JUDGED = BFGSOptions(max_evaluations=60)
 """In cross-validation."""
+_ROUGH = {"nugget": "fit", "nugget_range": (1e-8, 0.3), "nugget_prior": (1e-3, 2.0)}
+"""What is too rough for a kernel passes for noise, so that the rest is not bent to explain it."""
 _KERNELS: dict[KernelKind, FitConfig] = {
     "ard": FitConfig(theta_range=(1e-6, 1e3)),
-    "additive": FitConfig(kernel="additive"),
+    "soft": FitConfig(theta_range=(1e-6, 1e3), **_ROUGH),
+    "additive": FitConfig(kernel="additive", **_ROUGH),
     "smooth": FitConfig(
-        kernel="additive", starts=(0.3, 5.0), theta_prior=(1.0, 2.0), amplitude_spread=1.0
+        kernel="additive",
+        starts=(0.3, 5.0),
+        theta_prior=(1.0, 2.0),
+        amplitude_spread=1.0,
+        **_ROUGH,
     ),
     "cautious": FitConfig(
         kernel="additive", starts=(5.0,), theta_prior=(20.0, 1.0), amplitude_spread=0.75
     ),
-    "soft": FitConfig(
-        theta_range=(1e-6, 1e3), nugget="fit", nugget_range=(1e-4, 0.1), nugget_prior=(0.005, 1.0)
-    ),
-    "rough": FitConfig(kernel="additive", p=1.5),
 }
 _MEDIAN_SUM, _THETA_SPREAD = 12.0, 3.5
-"""Prior of GP_s' joint kernels: d theta, and the standard deviation of ln theta. Length scales
-grow with the root of d, or nothing would be correlated [Hvarfner2024]."""
+"""Prior of joint kernels: d theta, and the standard deviation of ln theta. Length scales grow
+with the root of d, or nothing would be correlated [Hvarfner2024]."""
 _NUGGET = 1e-8
 """Of values without noise: rows may lie near each other."""
 _NOISE_RANGE = (1e-6, 1.0)
@@ -92,18 +95,12 @@ def sources(model: ModelName, kernels: Sequence[KernelKind]) -> tuple[Source, ..
         kernels: Which kernels are tried.
     """
     if model == "slow":
-        # Few rows, all of them used; too few to tell a rough function by.
-        smooth: list[KernelKind] = [kernel for kernel in kernels if kernel != "rough"]
-        return tuple(Source(kernel=kernel, rows="mixed") for kernel in smooth or kernels)
-    bold: list[KernelKind] = [k for k in kernels if k not in ("smooth", "cautious", "soft")]
+        return tuple(Source(kernel=kernel, rows="mixed") for kernel in kernels)
+    bold: list[KernelKind] = [k for k in kernels if k not in ("smooth", "cautious")]
     kernels = bold or kernels
     found = []
     for kernel in kernels:
-        start = None
-        if model == "joined":
-            start = f"fast/space-{kernel}"
-        elif kernel == "rough" and "additive" in kernels:
-            start = "fast/space-additive"
+        start = f"fast/space-{kernel}" if model == "joined" else None
         found.append(Source(kernel=kernel, rows="space", starts_at=start))
     for kernel in kernels:
         if kernel != "ard":
@@ -228,7 +225,7 @@ class Learner:
 
     def _config(self, source: Source, train: TrainingSet) -> FitConfig:
         config = _KERNELS[source.kernel]
-        if self.model == "slow" and config.kernel == "power-exponential":
+        if config.kernel == "power-exponential":
             config = replace(config, theta_prior=(_MEDIAN_SUM / train.X.shape[-1], _THETA_SPREAD))
         if self.noisy:
             return replace(config, nugget="fit", nugget_range=_NOISE_RANGE, nugget_prior=None)

@@ -178,7 +178,7 @@ def cross_validate(
     train = TrainingSet.from_mask(X, targets.expand_as(live).flatten(0, 2), live.flatten(0, 2))
     # Not from hyper-parameters that a fit to all rows found: even where these fits go on to an
     # optimum, it is one that suits the rows left out, and errors come out far too small.
-    models = fit(train, config.kriging, trend=constant_trend(train))
+    models = fit(train.compact(), config.kriging, trend=constant_trend(train))
     t, v = models.predict(X)
     v = v + nugget_variance(models).unsqueeze(-1)
     t, v = (
