@@ -40,7 +40,7 @@ _N_CLIMB_BEST, _CLIMB_STRIDE = 8, 10
 """So many candidates of large EHVI climb to its maximum, one of so many: the best are alike."""
 _N_CLIMB_FRONT = 16
 """Members of the predicted front that do."""
-_CLIMB = BFGSOptions(max_evaluations=20, max_step=0.5, value_tolerance=1e-3)
+_CLIMB = BFGSOptions(max_evaluations=15, max_step=0.5, value_tolerance=1e-3)
 
 _MARGIN = 0.1
 """How far the reference point lies beyond the front, in units of its extent."""

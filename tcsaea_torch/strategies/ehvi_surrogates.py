@@ -35,13 +35,15 @@ _COLD = BFGSOptions(max_evaluations=60)
 _RELATED = BFGSOptions(max_evaluations=30)
 """From where another objective's, or another kernel's, fit has ended."""
 _WARM = BFGSOptions(max_evaluations=20)
-_JUDGED = BFGSOptions(max_evaluations=60)
+_JUDGED = BFGSOptions(max_evaluations=40)
 """In cross-validation."""
 _ROUGH = {"nugget": "fit", "nugget_range": (1e-8, 0.3), "nugget_prior": (1e-3, 2.0)}
 """What is too rough for a kernel passes for noise, so that the rest is not bent to explain it."""
 _KERNELS: dict[KernelKind, FitConfig] = {
     "ard": FitConfig(theta_range=(1e-6, 1e3)),
-    "soft": FitConfig(theta_range=(1e-6, 1e3), **_ROUGH),
+    "soft": FitConfig(
+        theta_range=(1e-6, 1e3), nugget="fit", nugget_range=(1e-4, 0.1), nugget_prior=(5e-3, 1.0)
+    ),
     "additive": FitConfig(kernel="additive", **_ROUGH),
     "smooth": FitConfig(
         kernel="additive",

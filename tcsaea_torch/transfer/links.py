@@ -21,6 +21,7 @@ import torch
 
 from tcsaea_torch.models.bundles import Indexed
 from tcsaea_torch.models.fitting import FitConfig
+from tcsaea_torch.models.optimise import BFGSOptions
 from tcsaea_torch.types import Bool, Float, Tensor
 from tcsaea_torch.validation import (
     check_choice,
@@ -223,7 +224,9 @@ class LinkConfig:
     ratio_offsets: tuple[float, ...] = (1e-3,)
     """What is added to both objectives, in units of their means, before a ratio is taken; each
     makes a link of its own."""
-    kriging: FitConfig = FitConfig(kernel="additive", nugget="fit", starts=(5.0,))
+    kriging: FitConfig = FitConfig(
+        kernel="additive", nugget="fit", starts=(5.0,), options=BFGSOptions(max_evaluations=60)
+    )
     """How their models are fitted. Links are simple functions: more starts take longer, and find
     the same."""
     margin: float = 0.2
