@@ -29,7 +29,7 @@ from tcsaea_torch.types import Bool, Tensor
 
 ModelName = Literal["fast", "slow", "joined"]
 KernelKind = Literal["ard", "soft", "additive", "smooth", "cautious"]
-KERNEL_KINDS: tuple[KernelKind, ...] = ("ard", "soft", "additive", "smooth", "cautious")
+KERNEL_KINDS: tuple[KernelKind, ...] = ("soft", "ard", "additive", "smooth", "cautious")
 
 _COLD = BFGSOptions(max_evaluations=60)
 _RELATED = BFGSOptions(max_evaluations=30)
@@ -68,6 +68,9 @@ _SMALLEST_FACTOR = 0.01
 
 _LARGEST_FACTOR = 100.0
 """Rows that are all the same but one leave fits without it that are sure of a constant."""
+
+_MARGIN = float(__import__("os").environ.get("MARGIN","1.0"))
+"""By how much, over the root of the number of rows, cross-validation must prefer a kernel."""
 
 _GROWTH = 1.4
 """A fit to space-filling rows is made again when their number has grown by this factor."""
@@ -192,6 +195,8 @@ class Learner:
             for source in self.sources
         ]
         scores = torch.stack([errors.calibrated_density() for errors in found], dim=-1)
+        # The others must be clearly better than the first: scores of few rows are uncertain.
+        scores[:, 0] += _MARGIN / train.n_live.clamp_min(1).sqrt()
         choice = scores.argmax(dim=-1)
         factors = torch.stack([errors.variance_factor() for errors in found], dim=-1)
         factor = factors.gather(-1, choice.unsqueeze(-1)).squeeze(-1).clamp_max(_LARGEST_FACTOR)
