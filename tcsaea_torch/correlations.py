@@ -20,7 +20,7 @@ toolbox. Technical University of Denmark, 2002.
 """
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch.autograd.function import once_differentiable
@@ -158,14 +158,23 @@ class _InPoints(torch.autograd.Function):
     """`additive`, with slopes in A alone: many times as fast as by autograd."""
 
     @staticmethod
-    def forward(ctx, A, B, rate, log_a, w, p, largest):  # noqa: ANN001, ANN205, PLR0913
+    def forward(
+        ctx: Any,
+        A: Float[Tensor, "*#batch n d"],
+        B: Float[Tensor, "*#batch m d"],
+        rate: Float[Tensor, "*#batch d 1 1"],
+        log_a: Float[Tensor, "*#batch d 1 1"],
+        w: Float[Tensor, "*#batch 1 1"],
+        p: Float[Tensor, "*#batch d"] | None,
+        largest: Float[Tensor, "*#batch 1 1"],
+    ) -> Float[Tensor, "*batch n m"]:
         U, S = _additive_blocks(A, B, rate, log_a, w, p)
         ctx.save_for_backward(A, B, rate, log_a, w, p, largest, S)
         return U / largest
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, slope):  # noqa: ANN001, ANN205
+    def backward(ctx: Any, slope: Float[Tensor, "*batch n m"]) -> tuple[Tensor | None, ...]:
         A, B, rate, log_a, w, p, largest, S = ctx.saved_tensors
         # With t_k = a_k z_k and S their sum, dU / dt_k = 1 + w (S - t_k).
         share = slope / largest
