@@ -114,13 +114,14 @@ class Exact:
         return self
 
 
-def exact(problem):
-    return Models(fast=Exact(problem, 0), slow=Exact(problem, 1))
+def exact(problem, unit=1.0):
+    return Models(fast=Exact(problem, 0, sd=1e-3 * unit), slow=Exact(problem, 1))
 
 
 def search(
-    problem, *, uses_faces=True, climbs=True, X=None, n_generations=12, span=None, ref_point=None
-):
+    problem, *, uses_faces=True, climbs=True, X=None, n_generations=12, span=None, ref_point=None,
+    unit=1.0,
+):  # fmt: skip
     strategy = TCEHVI(search=RVEAConfig(n_generations=n_generations), n_ref_vectors=30)
     run = initial_view(problem, [0], n_slow=20, n_init=10)
     X = numbers("start", 12, problem.d)[0] if X is None else X
@@ -130,7 +131,7 @@ def search(
     span = Y.amax(dim=0) - Y.amin(dim=0) if span is None else span
     how = Search(rvea=strategy.search, n_ref_vectors=30, uses_faces=uses_faces, climbs=climbs)
     return run, how.run(
-        run, exact(problem), Y[None], is_known, is_known, span[None, None], None, ref_point,
+        run, exact(problem, unit), Y[None], is_known, is_known, span[None, None], None, ref_point,
         Chances(), 1,
     )  # fmt: skip
 
@@ -172,7 +173,7 @@ def test_an_objective_in_other_units_is_searched_the_same():
     scaled = Toy(d=3)
     fast = scaled.fast
     object.__setattr__(scaled, "fast", lambda X: 2.0**20 * fast(X))
-    plain, other = search(Toy(d=3))[1], search(scaled)[1]
+    plain, other = search(Toy(d=3))[1], search(scaled, unit=2.0**20)[1]
     assert torch.equal(plain.X, other.X)
     assert plain.population.alive.sum() > 10
 
