@@ -23,7 +23,6 @@ import math
 from typing import Any, Literal
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from tcsaea_torch.types import Float, Tensor
 
@@ -137,6 +136,22 @@ def additive(
         return _additive_blocks(A, B, rate, log_a, w, p)[0].div_(largest)
     if not any(_has_slope(t) for t in (B, *parameters)):
         return _InPoints.apply(A, B, rate, log_a, w, p, largest)
+    return _differentiable(A, B, rate, log_a, w, p) / largest
+
+
+def _has_slope(t: Tensor | None) -> bool:
+    return t is not None and t.requires_grad
+
+
+def _differentiable(
+    A: Float[Tensor, "*#batch n d"],
+    B: Float[Tensor, "*#batch m d"],
+    rate: Float[Tensor, "*#batch d 1 1"],
+    log_a: Float[Tensor, "*#batch d 1 1"],
+    w: Float[Tensor, "*#batch 1 1"],
+    p: Float[Tensor, "*#batch d"] | None,
+) -> Float[Tensor, "*batch n m"]:
+    """Return the numerators of `additive`, with any gradients."""
     single = pairs = torch.zeros_like(A[..., :, None, 0] - B[..., None, :, 0])
     # One dimension at a time: n x m x d would not fit for large n.
     for k in range(A.shape[-1]):
@@ -147,11 +162,7 @@ def additive(
         term = torch.addcmul(log_a[..., k, :, :], left, right, value=-1.0).exp2_()
         pairs = torch.addcmul(pairs, single, term)
         single = single + term
-    return torch.addcmul(single, pairs, w) / largest
-
-
-def _has_slope(t: Tensor | None) -> bool:
-    return t is not None and t.requires_grad
+    return torch.addcmul(single, pairs, w)
 
 
 class _InPoints(torch.autograd.Function):
@@ -173,9 +184,11 @@ class _InPoints(torch.autograd.Function):
         return U / largest
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, slope: Float[Tensor, "*batch n m"]) -> tuple[Tensor | None, ...]:
         A, B, rate, log_a, w, p, largest, S = ctx.saved_tensors
+        if torch.is_grad_enabled():  # slopes of slopes are wanted
+            R = _differentiable(A, B, rate, log_a, w, p) / largest
+            return *torch.autograd.grad(R, A, slope, create_graph=True), *[None] * 6
         # With t_k = a_k z_k and S their sum, dU / dt_k = 1 + w (S - t_k).
         share = slope / largest
         linear, square = torch.addcmul(share, share * w, S), share * w
