@@ -201,7 +201,7 @@ def penalised(config, data, v):
         [D, n_powers, n_amplitudes, int(config.nugget == "fit")], dim=-1
     )
     if not n_powers:
-        powers = None if config.p == 2.0 else torch.full((1, D), config.p).double()
+        powers = None if config.p == 2.0 else torch.full((1, D), float(config.p)).double()
     value = negative_log_likelihood(
         data, theta, powers, None, 0.0 if config.nugget == "fit" else config.nugget,
         kernel=config.kernel,

@@ -1,5 +1,3 @@
-from dataclasses import dataclass
-
 import pytest
 import torch
 
@@ -11,7 +9,7 @@ from tcsaea_torch.strategies import TCEHVI
 from tcsaea_torch.strategies.chances import Chances
 from tcsaea_torch.strategies.ehvi_models import Models
 from tcsaea_torch.strategies.ehvi_search import Search, measure_front
-from tests.strategies.runs import Toy, with_rows
+from tests.strategies.runs import Exact, Toy, with_rows
 
 SEEDS = torch.tensor([0])
 
@@ -89,29 +87,6 @@ def test_without_known_points_all_improves():
 
 
 # ---------------------------------------------------------------- the search
-
-
-@dataclass
-class Exact:
-    """A model that knows an objective, and is nowhere uncertain but a little."""
-
-    problem: Toy
-    column: int
-    sd: float = 1e-3
-
-    def mean(self, Xq):
-        return self.problem.evaluate(self.problem.from_unit(Xq))[..., self.column]
-
-    def predict(self, Xq):
-        mean = self.mean(Xq)
-        return mean, torch.full_like(mean, self.sd**2)
-
-    def predict_joint(self, Xq):
-        mean, variance = self.predict(Xq)
-        return mean, torch.diag_embed(variance)
-
-    def extend(self, X, y, noise_var):
-        return self
 
 
 def exact(problem, unit=1.0):
