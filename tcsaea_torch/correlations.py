@@ -124,8 +124,8 @@ def additive(
     if p is None:
         root = theta.clamp_min(tiny).sqrt().unsqueeze(-2)
         A, B = A * root, B * root
-    # In the order in which terms are summed, so that the correlation at zero distance is 1
-    # exactly.
+    # In the order in which terms are summed, so that the correlation at zero distance is 1,
+    # up to the last digit: powers of 2 may differ in it from place to place of a tensor.
     a = log_a.exp2()
     total = a.cumsum(dim=-1)
     products = (a[..., 1:] * total[..., :-1]).cumsum(dim=-1)[..., -1:].sum(dim=-1)
@@ -133,10 +133,11 @@ def additive(
     log_a, rate = log_a[..., None, None], theta[..., None, None]
     parameters = rate, log_a, w, p
     if not torch.is_grad_enabled() or not any(_has_slope(t) for t in (A, B, *parameters)):
-        return _additive_blocks(A, B, rate, log_a, w, p)[0].div_(largest)
+        return _additive_blocks(A, B, rate, log_a, w, p)[0].div_(largest).clamp_max_(1.0)
     if not any(_has_slope(t) for t in (B, *parameters)):
         return _InPoints.apply(A, B, rate, log_a, w, p, largest)
-    return _differentiable(A, B, rate, log_a, w, p) / largest
+    R = _differentiable(A, B, rate, log_a, w, p) / largest
+    return R - (R.detach() - 1.0).clamp_min_(0.0)  # to clamp R would take its slopes away
 
 
 def _has_slope(t: Tensor | None) -> bool:
@@ -181,7 +182,7 @@ class _InPoints(torch.autograd.Function):
     ) -> Float[Tensor, "*batch n m"]:
         U, S = _additive_blocks(A, B, rate, log_a, w, p)
         ctx.save_for_backward(A, B, rate, log_a, w, p, largest, S)
-        return U / largest
+        return (U / largest).clamp_max_(1.0)
 
     @staticmethod
     def backward(ctx: Any, slope: Float[Tensor, "*batch n m"]) -> tuple[Tensor | None, ...]:
