@@ -52,8 +52,9 @@ def initial_view(
     """
     b, where = len(seeds), torch.device(device)
     every = [problem] * b if isinstance(problem, TestProblem) else problem
-    problem = _common(problem, b)
-    ref_points = torch.stack([one.ref_point * one.signs for one in every])
+    problem, ref_point = _common(problem, b), None
+    if problem.ref_point is not None:
+        ref_point = torch.stack([one.ref_point * one.signs for one in every]).to(where, dtype)
     nothing = torch.zeros(b, 0, 2, dtype=torch.bool, device=where)
     total = (problem.n_fast(n_slow), n_slow)
     if strategy is not None:
@@ -68,7 +69,7 @@ def initial_view(
         tau=problem.tau,
         seeds=torch.tensor(list(seeds), device=where),
         grid=None if problem.grid is None else problem.grid.to(device),
-        ref_point=ref_points.to(where, dtype),
+        ref_point=ref_point,
     )
 
 
@@ -84,6 +85,8 @@ def _common(problem: Problems, b: int) -> TestProblem:
             a, z = getattr(first, name), getattr(other, name)
             if not (torch.equal(a, z) if isinstance(a, Tensor) else a == z):
                 raise InvalidInputError(f"problems of a batch must agree in {name}: {a}, {z}")
+        if (first.ref_point is None) != (other.ref_point is None):
+            raise InvalidInputError("all problems of a batch must have a ref_point, or none")
     return first
 
 

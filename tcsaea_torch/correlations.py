@@ -20,10 +20,9 @@ toolbox. Technical University of Denmark, 2002.
 """
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from tcsaea_torch.types import Float, Tensor
 
@@ -125,8 +124,8 @@ def additive(
     if p is None:
         root = theta.clamp_min(tiny).sqrt().unsqueeze(-2)
         A, B = A * root, B * root
-    # In the order in which terms are summed, so that the correlation at zero distance is 1
-    # exactly.
+    # In the order in which terms are summed, so that the correlation at zero distance is 1,
+    # up to the last digit: powers of 2 may differ in it from place to place of a tensor.
     a = log_a.exp2()
     total = a.cumsum(dim=-1)
     products = (a[..., 1:] * total[..., :-1]).cumsum(dim=-1)[..., -1:].sum(dim=-1)
@@ -134,9 +133,26 @@ def additive(
     log_a, rate = log_a[..., None, None], theta[..., None, None]
     parameters = rate, log_a, w, p
     if not torch.is_grad_enabled() or not any(_has_slope(t) for t in (A, B, *parameters)):
-        return _additive_blocks(A, B, rate, log_a, w, p)[0].div_(largest)
+        return _additive_blocks(A, B, rate, log_a, w, p)[0].div_(largest).clamp_max_(1.0)
     if not any(_has_slope(t) for t in (B, *parameters)):
         return _InPoints.apply(A, B, rate, log_a, w, p, largest)
+    R = _differentiable(A, B, rate, log_a, w, p) / largest
+    return R - (R.detach() - 1.0).clamp_min_(0.0)  # to clamp R would take its slopes away
+
+
+def _has_slope(t: Tensor | None) -> bool:
+    return t is not None and t.requires_grad
+
+
+def _differentiable(
+    A: Float[Tensor, "*#batch n d"],
+    B: Float[Tensor, "*#batch m d"],
+    rate: Float[Tensor, "*#batch d 1 1"],
+    log_a: Float[Tensor, "*#batch d 1 1"],
+    w: Float[Tensor, "*#batch 1 1"],
+    p: Float[Tensor, "*#batch d"] | None,
+) -> Float[Tensor, "*batch n m"]:
+    """Return the numerators of `additive`, with any gradients."""
     single = pairs = torch.zeros_like(A[..., :, None, 0] - B[..., None, :, 0])
     # One dimension at a time: n x m x d would not fit for large n.
     for k in range(A.shape[-1]):
@@ -147,26 +163,33 @@ def additive(
         term = torch.addcmul(log_a[..., k, :, :], left, right, value=-1.0).exp2_()
         pairs = torch.addcmul(pairs, single, term)
         single = single + term
-    return torch.addcmul(single, pairs, w) / largest
-
-
-def _has_slope(t: Tensor | None) -> bool:
-    return t is not None and t.requires_grad
+    return torch.addcmul(single, pairs, w)
 
 
 class _InPoints(torch.autograd.Function):
     """`additive`, with slopes in A alone: many times as fast as by autograd."""
 
     @staticmethod
-    def forward(ctx, A, B, rate, log_a, w, p, largest):  # noqa: ANN001, ANN205, PLR0913
+    def forward(
+        ctx: Any,
+        A: Float[Tensor, "*#batch n d"],
+        B: Float[Tensor, "*#batch m d"],
+        rate: Float[Tensor, "*#batch d 1 1"],
+        log_a: Float[Tensor, "*#batch d 1 1"],
+        w: Float[Tensor, "*#batch 1 1"],
+        p: Float[Tensor, "*#batch d"] | None,
+        largest: Float[Tensor, "*#batch 1 1"],
+    ) -> Float[Tensor, "*batch n m"]:
         U, S = _additive_blocks(A, B, rate, log_a, w, p)
         ctx.save_for_backward(A, B, rate, log_a, w, p, largest, S)
-        return U / largest
+        return (U / largest).clamp_max_(1.0)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx, slope):  # noqa: ANN001, ANN205
+    def backward(ctx: Any, slope: Float[Tensor, "*batch n m"]) -> tuple[Tensor | None, ...]:
         A, B, rate, log_a, w, p, largest, S = ctx.saved_tensors
+        if torch.is_grad_enabled():  # slopes of slopes are wanted
+            R = _differentiable(A, B, rate, log_a, w, p) / largest
+            return *torch.autograd.grad(R, A, slope, create_graph=True), *[None] * 6
         # With t_k = a_k z_k and S their sum, dU / dt_k = 1 + w (S - t_k).
         share = slope / largest
         linear, square = torch.addcmul(share, share * w, S), share * w

@@ -87,7 +87,7 @@ def test_correlation_matrix_is_symmetric_with_ones_on_its_diagonal(p):
     X, theta = draw(30, 4, seed=4), draw(4, seed=5) * 10
     powers = None if p is None else full(4, p)
     R = power_exponential(X, X, theta, powers)
-    agree(R, R.T.numpy(), 0 if p else 1e-14)
+    agree(R, R.T.numpy())
     agree(R.diagonal(), np.ones(30), 0 if p else 1e-14)
     assert R.max() <= 1.0
     off_diagonal = R[~torch.eye(30, dtype=torch.bool)]

@@ -373,7 +373,7 @@ class _Layout:
 
     @property
     def _neutral(self) -> list[float]:
-        """ln a_k = ln(1 / d), with which they sum to 1, and ln w = 0."""
+        """Amplitudes ln a_k = ln(1 / d), with which they sum to 1, and ln w = 0."""
         return [-math.log(self.d)] * self.d + [0.0]
 
     def box(self, like: Tensor) -> tuple[Tensor, Tensor]:

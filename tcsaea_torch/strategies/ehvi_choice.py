@@ -1,4 +1,4 @@
-"""Which points TC-EHVI evaluates next: slow values of known points first, then new points."""
+"""Which points TC-EHVI evaluates next: slow ones first, of known and new points; then fast ones."""
 
 from dataclasses import dataclass
 
@@ -27,8 +27,8 @@ _Chosen = tuple[Float[Tensor, "b s d"], Bool[Tensor, "b s"]]
 class Choice:
     """Chooses by EHVI and by spread.
 
-    A slow evaluation goes to a point whose fast value is known, as far as there are any: what
-    is left to chance is then the slow value alone.
+    A slow evaluation goes to where EHVI is largest. Of points with a known fast value, the slow
+    value alone is left to chance; a new point needs a fast evaluation, too.
     """
 
     run: RunView
@@ -62,6 +62,9 @@ class Choice:
         best = score.argsort(dim=1, descending=True, stable=True)[:, :_N_ROWS]
         k = best.shape[1]
         X_new, is_new = self._short_list(known.X[:, :0])
+        # Failures may have spent the fast budget before the slow one.
+        n_fast = self.run.left[:, FAST]
+        is_new = is_new & (n_fast >= n).unsqueeze(-1)
         X = torch.cat([take_rows(known.X, best), X_new], dim=1)
         mean, covariance = self.models.predict_joint(X)
         if not self.noisy:  # the fast values of rows are known
@@ -77,7 +80,7 @@ class Choice:
         places = best.gather(1, picks.clamp_max(k - 1))
         rows = torch.zeros_like(asked, dtype=torch.int64).scatter_add(1, places, is_row.long()) > 0
         front = front.with_points(take_rows(mean, picks), count)
-        n_new = n - is_row.sum(dim=1)
+        n_new = torch.minimum(n - is_row.sum(dim=1), n_fast)
         chosen, is_chosen = take_rows(X, picks), count & ~is_row
         chosen, is_chosen = fill(chosen, is_chosen, n_new, self.run, self.clearance)
         return rows, chosen, is_chosen, front

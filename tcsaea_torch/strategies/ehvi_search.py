@@ -228,9 +228,7 @@ def _starts(
     order = F.masked_fill(~alive, torch.inf).argsort(dim=1, stable=True)
     share = torch.arange(_N_CLIMB_FRONT, device=F.device) / _N_CLIMB_FRONT
     along = (share * alive.sum(dim=1, keepdim=True)).long()
-    return torch.cat(
-        [take_rows(X, best), take_rows(population.X, order.gather(1, along))], dim=1
-    )
+    return torch.cat([take_rows(X, best), take_rows(population.X, order.gather(1, along))], dim=1)
 
 
 def _on_faces(

@@ -138,7 +138,7 @@ class Learner:
             kind: Whether they fill the space, or are of all kinds.
             clock: Evaluations so far.
         """
-        trend, (_, n, d) = _constant(train), train.X.shape
+        trend, n = _constant(train), train.X.shape[1]
         judges = self.model == "slow" and _has_grown(state.get("slow/judged"), n)
         for i, source in enumerate(self.sources):
             key = f"{self.model}/{source.name}"
@@ -191,7 +191,9 @@ class Learner:
         rows promise far too much.
         """
         found = [
-            cross_validate(train, replace(self._config(source, train), options=_JUDGED), trend=trend)
+            cross_validate(
+                train, replace(self._config(source, train), options=_JUDGED), trend=trend
+            )
             for source in self.sources
         ]
         scores = torch.stack([errors.calibrated_density() for errors in found], dim=-1)

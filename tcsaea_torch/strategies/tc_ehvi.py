@@ -26,22 +26,25 @@ f = f_f, s = f_s, D_f the points with a fast value and D_s those with a slow one
    and from the believed points of D_f with noise v'.
 
 3. Search. RVEA on the means finds the predicted front. With P the non-dominated points of
-   D_s, r a reference point beyond P and the predicted front, and strips [b_i, b_{i+1}) of
-   height h_i between P and r, the expected hypervolume improvement of a point is
+   D_s, r the user's reference point, or one beyond P and the predicted front, and strips
+   [b_i, b_{i+1}) of height h_i between P and r, the expected hypervolume improvement of a
+   point is
 
        EHVI(x) = sum_i (EI_f(b_{i+1}) - EI_f(b_i)) EI_s(h_i),   EI(b) = E (b - y)^+,
 
    in logarithms, of predictions cut off at known lower bounds (`acquisition.hypervolume`).
-   Offspring of the predicted front and of the points of largest EHVI make up the pool.
+   Offspring of the predicted front and of the points of largest EHVI make up the pool, and
+   some that climb from these to the nearest maximum of EHVI.
 
-4. Choice. Slow evaluations go to points of D_f: with f known, only s is left to chance, and
-   EHVI(x) = sum_i (b_{i+1} - max(b_i, f))^+ EI_s(h_i). One after the other is chosen, each
-   being believed to have its predicted value, and the covariances C of the others shrinking by
+4. Choice. Slow evaluations go to points of D_f and to new points, whichever have the larger
+   EHVI. With f known, only s is left to chance: EHVI(x) = sum_i (b_{i+1} - max(b_i, f))^+
+   EI_s(h_i). A new point gets both values at once. One after the other is chosen, each being
+   believed to have its predicted value, and the covariances C of the others shrinking by
    C_{:,j} C_{j,:} / C_jj. Fast evaluations go to new points: a share of them far from P and
    from each other on the predicted front, the rest by EHVI.
 
-5. Time. u slow evaluations take as long as u tau fast ones. In a period, u points of D_f get
-   their slow value while u tau new points get their fast one: both are chosen with what is
+5. Time. u slow evaluations take as long as u tau fast ones. In a period, u points get their
+   slow value while u tau new points get their fast one: both are chosen with what is
    known when the period begins. The initial design of N points gets both; in the time of its
    slow evaluations, N (tau - 1) more fast ones fill the space (a share of them) or are chosen
    as in a period, with those slow values that would have come by then.

@@ -110,14 +110,14 @@ for count in ("n_new", "refit_every"):
     bad("TCEHVI", count, integers(1))
 bad("TCEHVI", "n_ref_vectors", integers(2))
 for switch in (
-    "strict_clock", "asynchronous", "calibrated", "uses_faces",
+    "strict_clock", "asynchronous", "calibrated", "uses_faces", "climbs", "uses_ref_point",
     "guesses_bounds", "noisy", "failure_model",
 ):  # fmt: skip
     bad("TCEHVI", switch, booleans())
 bad("TCEHVI", "kernels", [
     ("none", None, "a sequence"), ("text", "ard", "a sequence"), ("empty", (), "at least one"),
     ("misspelt", ("aditive",), "did you mean 'additive'?", "'aditive'"),
-    ("number", (3,), "one of additive, ard, cautious, rough, smooth", "3"),
+    ("number", (3,), "one of additive, ard, cautious, rough, smooth, soft", "3"),
 ])  # fmt: skip
 bad("TCEHVI", "link", objects("a LinkConfig", optional=True))
 bad("TCEHVI", "search", objects("a RVEAConfig"))
@@ -415,17 +415,18 @@ for name in ("theta_range", "nugget_range"):
         ("reversed", (10.0, 1.0), ">= 10", "1.0"), ("zero", (0.0, 1.0), "> 0", "0.0"),
         ("nan", (NAN, 1.0), "a finite real number", "nan"),
     ])  # fmt: skip
-bad("FitConfig", "theta_prior", [
-    ("number", 1.0, two), ("three", (1.0, 2.0, 3.0), two),
-    ("texts", ("1", "2"), "a finite real number", "'1'"),
-    ("zero-median", (0.0, 1.0), "> 0", "0.0"), ("zero-spread", (20.0, 0.0), "> 0", "0.0"),
-    ("negative", (20.0, -1.0), "> 0", "-1.0"),
-    ("nan", (NAN, 1.0), "a finite real number", "nan"),
-    ("inf", (20.0, INF), "a finite real number", "inf"),
-], kernel="additive")  # fmt: skip
-for kernel in ("power-exponential", "matern-5/2"):
-    prior = (f"of-{kernel}", (20.0, 1.0), f"None with kernel '{kernel}'")
-    bad("FitConfig", "theta_prior", [prior], kernel=kernel)
+for name in ("theta_prior", "nugget_prior"):
+    bad("FitConfig", name, [
+        ("number", 1.0, two), ("three", (1.0, 2.0, 3.0), two),
+        ("texts", ("1", "2"), "a finite real number", "'1'"),
+        ("zero-median", (0.0, 1.0), "> 0", "0.0"), ("zero-spread", (20.0, 0.0), "> 0", "0.0"),
+        ("negative", (20.0, -1.0), "> 0", "-1.0"),
+        ("nan", (NAN, 1.0), "a finite real number", "nan"),
+        ("inf", (20.0, INF), "a finite real number", "inf"),
+    ], nugget="fit")  # fmt: skip
+for kind, nugget in (("none", None), ("number", 1e-6)):
+    row = (f"of-nugget-{kind}", (0.01, 1.0), "None unless nugget is 'fit'", "(0.01, 1.0)")
+    bad("FitConfig", "nugget_prior", [row], nugget=nugget)
 for name in ("amplitude_spread", "weight_spread"):
     bad("FitConfig", name, reals(0, exclusive=True))
 many = "a sequence of"

@@ -1,13 +1,14 @@
-"""The prior of an additive kernel's hyper-parameters."""
+"""What is known of hyper-parameters before data are seen."""
 
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
+from scipy.optimize import minimize
 from scipy.stats import norm
 
-from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.models import BFGSOptions, FitConfig, Hyperparameters, TrainingSet
 from tcsaea_torch.models.bundles import map_tensors
 from tcsaea_torch.models.fitting import _Layout, _Objective, fit
@@ -179,8 +180,109 @@ def test_single_precision():
     assert theta.isfinite().all()
 
 
-@pytest.mark.parametrize("kernel", ["power-exponential", "matern-5/2"])
-def test_other_kernels_have_no_prior(kernel):
-    match = rf"theta_prior must be None with kernel '{kernel}', got \(20.0, 1.0\)"
-    with pytest.raises(InvalidInputError, match=match):
-        FitConfig(kernel=kernel, theta_prior=(20.0, 1.0))
+# --- any kernel, and the nugget
+
+KINDS = [
+    FitConfig(nugget=1e-6),
+    FitConfig(kernel="matern-5/2", nugget=1e-6),
+    FitConfig(p="ard", nugget=1e-6),
+    FitConfig(p=1.5, nugget=1e-6),
+    replace(ADDITIVE, amplitude_spread=0.75),
+]
+THETA, NUGGET = (3.0, 0.8), (0.005, 0.5)
+
+
+def penalised(config, data, v):
+    """The likelihood and the priors' density of one vector, written down once more."""
+    n_powers = D if config.p == "ard" else 0
+    n_amplitudes = D + 1 if config.kernel == "additive" else 0
+    v = torch.as_tensor(v, dtype=torch.float64).unsqueeze(0)
+    theta, powers, amplitudes, nugget = v.split(
+        [D, n_powers, n_amplitudes, int(config.nugget == "fit")], dim=-1
+    )
+    if not n_powers:
+        powers = None if config.p == 2.0 else torch.full((1, D), float(config.p)).double()
+    value = negative_log_likelihood(
+        data, theta, powers, None, 0.0 if config.nugget == "fit" else config.nugget,
+        kernel=config.kernel,
+        log_amplitudes=amplitudes if n_amplitudes else None,
+        log_nugget=nugget[:, 0] if config.nugget == "fit" else None,
+    ).value.item()  # fmt: skip
+    known = []
+    if config.theta_prior:
+        known += [(t, *config.theta_prior) for t in theta[0].tolist()]
+    if config.nugget_prior:
+        known.append((nugget.item(), *config.nugget_prior))
+    if n_amplitudes:
+        known += [(a, 1 / D, config.amplitude_spread) for a in amplitudes[0, :D].tolist()]
+        known.append((amplitudes[0, D].item(), 1.0, config.weight_spread))
+    return value + sum(
+        0.5 * ((x - math.log(median)) / spread) ** 2 for x, median, spread in known
+    ) / int(data.live.sum())
+
+
+def vector(config, hyper):
+    parts = [hyper.theta.log()]
+    if config.p == "ard":
+        parts.append(hyper.p)
+    if config.kernel == "additive":
+        parts.append(hyper.amplitudes.log())
+    if config.nugget == "fit":
+        parts.append(hyper.nugget.log().unsqueeze(-1))
+    return torch.cat(parts, dim=-1)
+
+
+@pytest.mark.parametrize("nugget", [False, True])
+@pytest.mark.parametrize("kind", KINDS, ids=["joint", "matern", "powers", "rough", "additive"])
+def test_the_most_probable_values_are_found(kind, nugget):
+    config = replace(kind, theta_prior=THETA, options=BFGSOptions(max_evaluations=300))
+    if nugget:
+        config = replace(config, nugget="fit", nugget_range=(1e-6, 1.0), nugget_prior=NUGGET)
+    train = training(n=14)
+    data, _ = scale(train, trend=constant(), input_scaling=config.input_scaling)
+    hyper = fit(train, config, trend=constant()).hyperparameters
+    bounds = [(math.log(t), math.log(z)) for t, z in [config.theta_box] * D]
+    if config.p == "ard":
+        bounds += [(1.0, 2.0)] * D
+    if config.kernel == "additive":
+        bounds += [(-math.log(D) - 8, -math.log(D) + 8)] * D + [(-8.0, 8.0)]
+    bounds += [(math.log(1e-6), 0.0)] * nugget
+    low, high = np.array(bounds).T
+    generator = np.random.default_rng(5)
+    for i, mine in enumerate(vector(config, hyper)):
+        one = data[i : i + 1]
+        starts = [np.clip(generator.normal(0.5, 1.0, len(low)), low, high) for _ in range(3)]
+        best = min(
+            minimize(lambda v, one=one: penalised(config, one, v), start, bounds=bounds).fun
+            for start in [*starts, mine.numpy()]
+        )
+        assert penalised(config, one, mine) == pytest.approx(best, abs=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS[:3], ids=["joint", "matern", "powers"])
+def test_priors_decide_how_far_they_say(kind):
+    train, Z = training(), draw(2, 9, D, seed=9)
+    fitted = replace(kind, nugget="fit", nugget_range=(1e-6, 1.0))
+    narrow = replace(fitted, theta_prior=(7.0, 1e-6), nugget_prior=(0.02, 1e-6))
+    found = fit(train, narrow, trend=constant()).hyperparameters
+    same(found.theta, torch.full((2, D), 7.0).double(), 1e-4)
+    assert found.nugget is not None
+    same(found.nugget.flatten(), torch.full((2,), 0.02).double(), 1e-4)
+    # A huge spread says nothing.
+    for config, wide in (
+        (kind, replace(kind, theta_prior=(7.0, 1e6))),
+        (fitted, replace(fitted, theta_prior=(7.0, 1e6), nugget_prior=(0.02, 1e6))),
+    ):
+        expected = fit(train, config, trend=constant()).mean(Z)
+        same(fit(train, wide, trend=constant()).mean(Z), expected, 1e-6)
+
+
+def test_the_nearer_the_nuggets_prior_the_nearer_the_nugget():
+    train, fitted = training(), FitConfig(nugget="fit")
+    distance = []
+    for spread in (0.01, 0.1, 1.0):
+        config = replace(fitted, nugget_prior=(0.02, spread))
+        nugget = fit(train, config, trend=constant()).hyperparameters.nugget
+        assert nugget is not None
+        distance.append((nugget.log() - math.log(0.02)).abs().min().item())
+    assert distance[0] < distance[1] < distance[2]

@@ -45,7 +45,8 @@ def test_values_lie_between_zero_and_one_and_the_matrix_is_symmetric(case):
     X, theta, p = case
     R = power_exponential(X, X, theta, p)
     assert bool(((R >= 0.0) & (R <= 1.0)).all())
-    assert torch.equal(R, R.T)
+    # Powers of 2 may differ in the last digit from place to place of a tensor.
+    torch.testing.assert_close(R, R.T, rtol=0, atol=1e-15)
     assert torch.equal(R.diagonal(), torch.ones(len(X)).double())
 
 

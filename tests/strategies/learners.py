@@ -1,5 +1,6 @@
 """What TC-EHVI's models learn from, for the tests of how they learn."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,8 +22,19 @@ CONFIGS = {
         kernel="additive", starts=(5.0,), theta_prior=(20.0, 1.0), amplitude_spread=0.75,
         nugget=1e-8,
     ),
+    "soft": FitConfig(
+        theta_range=(1e-6, 1e3), nugget="fit", nugget_range=(1e-4, 0.1),
+        nugget_prior=(0.005, 1.0),
+    ),
     "rough": FitConfig(kernel="additive", p=1.5, nugget=1e-8),
 }  # fmt: skip
+
+
+def config_of(model, kernel):
+    """Joint kernels of GP_s have a prior, by the number of dimensions."""
+    if model == "slow" and kernel in ("ard", "soft"):
+        return replace(CONFIGS[kernel], theta_prior=(12.0 / D, 3.5))
+    return CONFIGS[kernel]
 
 
 def training(n, *, seed=0, noise=0.0):
@@ -42,5 +54,5 @@ def candidates_of(some, state):
         prefix = f"{some.model}/{source.name}."
         values = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
         hyper = Hyperparameters(**values)
-        found.append(Candidate(config=CONFIGS[source.kernel], hyperparameters=hyper))
+        found.append(Candidate(config=config_of(some.model, source.kernel), hyperparameters=hyper))
     return found

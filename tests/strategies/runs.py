@@ -1,6 +1,6 @@
 """Helpers to drive strategies without an `Optimizer`."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -22,6 +22,29 @@ class Toy(TestProblem):
             vectorized=True,
             **options,
         )
+
+
+@dataclass
+class Exact:
+    """A model that knows an objective, and is nowhere uncertain but a little."""
+
+    problem: Toy
+    column: int
+    sd: float = 1e-3
+
+    def mean(self, Xq):
+        return self.problem.evaluate(self.problem.from_unit(Xq))[..., self.column]
+
+    def predict(self, Xq):
+        mean = self.mean(Xq)
+        return mean, torch.full_like(mean, self.sd**2)
+
+    def predict_joint(self, Xq):
+        mean, variance = self.predict(Xq)
+        return mean, torch.diag_embed(variance)
+
+    def extend(self, X, y, noise_var):
+        return self
 
 
 def steps_of(problem, strategy, seeds, *, n_slow, n_init, n_steps=None):

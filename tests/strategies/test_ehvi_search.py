@@ -1,5 +1,3 @@
-from dataclasses import dataclass
-
 import pytest
 import torch
 
@@ -11,7 +9,7 @@ from tcsaea_torch.strategies import TCEHVI
 from tcsaea_torch.strategies.chances import Chances
 from tcsaea_torch.strategies.ehvi_models import Models
 from tcsaea_torch.strategies.ehvi_search import Search, measure_front
-from tests.strategies.runs import Toy, with_rows
+from tests.strategies.runs import Exact, Toy, with_rows
 
 SEEDS = torch.tensor([0])
 
@@ -25,7 +23,7 @@ def numbers(name, *shape):
 
 def test_the_front_holds_the_known_points_that_are_not_dominated():
     Y, known = numbers("Y", 40, 2) * 8.0 - 3.0, numbers("known", 40) < 0.7
-    front = measure_front(Y, known, torch.ones(1, 1, 2).double(), None)
+    front = measure_front(Y, known, torch.ones(1, 1, 2).double(), None, None)
     kept = front.Y[0][front.alive[0]] * front.extent[0] + front.low[0]
     points = Y[0][known[0]]
     expected = points[metrics.is_non_dominated(points)]
@@ -44,7 +42,7 @@ def test_the_reference_point_sees_the_predicted_front_too():
     predicted = Population(X=F, F=F, alive=alive)
     known, span = torch.ones(1, 2, dtype=torch.bool), torch.ones(1, 1, 2).double()
     low = torch.tensor([[-2.0, -torch.inf]]).double()
-    front = measure_front(Y, known, span, low, predicted)
+    front = measure_front(Y, known, span, low, None, predicted)
     assert front.low.tolist() == [[[-1.0, 0.0]]]
     assert front.extent.tolist() == [[[2.0, 3.0]]]
     assert front.lower_bound is not None
@@ -52,17 +50,36 @@ def test_the_reference_point_sees_the_predicted_front_too():
     assert len(front.Y[0]) == 2  # what is to be improved is measured
 
 
+def test_beyond_a_reference_point_that_is_given_nothing_counts():
+    Y = torch.tensor([[[0.0, 4.0], [2.0, 0.0]], [[1.0, 1.0], [9.0, 9.0]]]).double()
+    known, span = torch.ones(2, 2, dtype=torch.bool), torch.full((2, 1, 2), 8.0).double()
+    point = torch.tensor([[3.0, 6.0], [2.0, -1.0]]).double()
+    front = measure_front(Y, known, span, None, point)
+    torch.testing.assert_close(front.scale(point[:, None]).squeeze(1), front.ref_point)
+    assert front.ref_point[0].tolist() == pytest.approx([1.5, 1.5])
+    # Those just beyond it, in one objective, gain nothing; those within it do.
+    sure = torch.full((2, 1, 2), 1e-12).double()
+    for shift, gains in (((0.1, -1.0), False), ((-1.0, 0.1), False), ((-0.1, -0.1), True)):
+        mean = front.scale(point.unsqueeze(1) + torch.tensor(shift).double())
+        found = front.log_ehvi(mean, sure).exp()[:, 0]
+        assert bool((found > 1e-9).any()) == gains
+    # By hand: the box between the first run's front and its reference point.
+    best = front.log_ehvi(front.scale(torch.tensor([[[1.0, 1.0]]] * 2).double()), sure).exp()
+    area = (2.0 - 1.0) * (4.0 - 1.0) + (3.0 - 2.0) * 0.0
+    assert best[0].item() == pytest.approx(area / (2.0 * 4.0), rel=1e-4)
+
+
 @pytest.mark.parametrize(("span", "extent"), [(4.0, 0.04), (0.0, 1.0)])
 def test_a_front_of_one_point_has_an_extent_still(span, extent):
     Y, known = torch.full((1, 3, 2), 7.0).double(), torch.ones(1, 3, dtype=torch.bool)
-    front = measure_front(Y, known, torch.full((1, 1, 2), span).double(), None)
+    front = measure_front(Y, known, torch.full((1, 1, 2), span).double(), None, None)
     assert front.extent.tolist() == [[[pytest.approx(extent)] * 2]]
     assert front.scale(Y)[0, 0].tolist() == [0.0, 0.0]
 
 
 def test_without_known_points_all_improves():
     Y, nothing = numbers("Y", 4, 2), torch.zeros(1, 4, dtype=torch.bool)
-    front = measure_front(Y, nothing, torch.ones(1, 1, 2).double(), None)
+    front = measure_front(Y, nothing, torch.ones(1, 1, 2).double(), None, None)
     assert not front.alive.any()
     assert front.log_ehvi(
         torch.zeros(1, 1, 2).double(), torch.full((1, 1, 2), 0.1).double()
@@ -72,34 +89,14 @@ def test_without_known_points_all_improves():
 # ---------------------------------------------------------------- the search
 
 
-@dataclass
-class Exact:
-    """A model that knows an objective, and is nowhere uncertain but a little."""
-
-    problem: Toy
-    column: int
-    sd: float = 1e-3
-
-    def mean(self, Xq):
-        return self.problem.evaluate(self.problem.from_unit(Xq))[..., self.column]
-
-    def predict(self, Xq):
-        mean = self.mean(Xq)
-        return mean, torch.full_like(mean, self.sd**2)
-
-    def predict_joint(self, Xq):
-        mean, variance = self.predict(Xq)
-        return mean, torch.diag_embed(variance)
-
-    def extend(self, X, y, noise_var):
-        return self
+def exact(problem, unit=1.0):
+    return Models(fast=Exact(problem, 0, sd=1e-3 * unit), slow=Exact(problem, 1))
 
 
-def exact(problem):
-    return Models(fast=Exact(problem, 0), slow=Exact(problem, 1))
-
-
-def search(problem, *, uses_faces=True, X=None, n_generations=12, span=None):
+def search(
+    problem, *, uses_faces=True, climbs=True, X=None, n_generations=12, span=None, ref_point=None,
+    unit=1.0,
+):  # fmt: skip
     strategy = TCEHVI(search=RVEAConfig(n_generations=n_generations), n_ref_vectors=30)
     run = initial_view(problem, [0], n_slow=20, n_init=10)
     X = numbers("start", 12, problem.d)[0] if X is None else X
@@ -107,15 +104,19 @@ def search(problem, *, uses_faces=True, X=None, n_generations=12, span=None):
     run = with_rows(run, X, Y)
     is_known = torch.ones(1, len(X), dtype=torch.bool)
     span = Y.amax(dim=0) - Y.amin(dim=0) if span is None else span
-    return run, Search(rvea=strategy.search, n_ref_vectors=30, uses_faces=uses_faces).run(
-        run, exact(problem), Y[None], is_known, is_known, span[None, None], None, Chances(), 1
-    )
+    how = Search(rvea=strategy.search, n_ref_vectors=30, uses_faces=uses_faces, climbs=climbs)
+    return run, how.run(
+        run, exact(problem, unit), Y[None], is_known, is_known, span[None, None], None, ref_point,
+        Chances(), 1,
+    )  # fmt: skip
 
 
-def test_the_pool_holds_the_predicted_front_and_scores_that_are_its_ehvi():
+@pytest.mark.parametrize("climbs", [False, True])
+def test_the_pool_holds_the_predicted_front_and_scores_that_are_its_ehvi(climbs):
     problem = Toy(d=3)
-    _, pool = search(problem)
-    n = 30 + 4 * (30 + 8)  # the population; four rounds of offspring, of each some on faces
+    _, pool = search(problem, climbs=climbs)
+    # The population; four rounds of offspring, of each some on faces; and those that climbed.
+    n = 30 + 4 * (30 + 8) + climbs * 24
     assert pool.X.shape == (1, n, 3)
     assert ((pool.X >= 0) & (pool.X <= 1)).all()
     X, front = pool.X, pool.front
@@ -131,11 +132,23 @@ def test_the_pool_holds_the_predicted_front_and_scores_that_are_its_ehvi():
     assert pool.score[0, 30:].amax() >= pool.score[0, :30].amax() - 0.7
 
 
+def test_candidates_that_climb_are_better():
+    problem = Toy(d=3)
+    pools = [search(problem, climbs=climbs, n_generations=2)[1] for climbs in (False, True)]
+    n = pools[0].X.shape[1]
+    assert torch.equal(pools[1].X[:, :n], pools[0].X)
+    assert torch.equal(pools[1].score[:, :n], pools[0].score)
+    climbed = pools[1].score[:, n:]
+    assert climbed.amax() > pools[0].score.amax()
+    # Even those from along the predicted front come near it.
+    assert climbed.median() > pools[0].score.sort().values[0, n - n // 10]
+
+
 def test_an_objective_in_other_units_is_searched_the_same():
     scaled = Toy(d=3)
     fast = scaled.fast
     object.__setattr__(scaled, "fast", lambda X: 2.0**20 * fast(X))
-    plain, other = search(Toy(d=3))[1], search(scaled)[1]
+    plain, other = search(Toy(d=3))[1], search(scaled, unit=2.0**20)[1]
     assert torch.equal(plain.X, other.X)
     assert plain.population.alive.sum() > 10
 
@@ -147,7 +160,7 @@ def test_points_with_all_variables_on_faces_are_found():
     object.__setattr__(problem, "slow", lambda X: X.square().sum(dim=-1))
     X, n = 0.2 * numbers("start", 12, 8)[0], []
     for uses_faces in (True, False):
-        _, pool = search(problem, uses_faces=uses_faces, X=X, n_generations=2)
+        _, pool = search(problem, uses_faces=uses_faces, climbs=False, X=X, n_generations=2)
         n.append(int((pool.X == 0).all(dim=-1).sum()))
         assert pool.X.shape[1] == 30 + 4 * (38 if uses_faces else 30)
     assert n[0] > 0

@@ -10,7 +10,15 @@ from tcsaea_torch.models import BFGSOptions
 from tcsaea_torch.models.choice import condition_chosen, cross_validate
 from tcsaea_torch.strategies import ehvi_surrogates
 from tests.models.models import draw, same
-from tests.strategies.learners import CONFIGS, CONSTANT, B, D, candidates_of, learner, training
+from tests.strategies.learners import (
+    CONSTANT,
+    B,
+    D,
+    candidates_of,
+    config_of,
+    learner,
+    training,
+)
 
 
 @pytest.fixture
@@ -42,7 +50,7 @@ def held_out(some, train):
     """The errors of each source's fits without a fifth of the rows, from scratch."""
     options = BFGSOptions(max_evaluations=60)
     return [
-        cross_validate(train, replace(CONFIGS[s.kernel], options=options), trend=CONSTANT)
+        cross_validate(train, replace(config_of("slow", s.kernel), options=options), trend=CONSTANT)
         for s in some.sources
     ]
 
@@ -69,18 +77,42 @@ def test_the_slow_source_is_chosen_by_cross_validation(calibrated):
 
 def test_the_slow_source_is_judged_again_when_rows_have_grown(judged):
     some = learner("slow", kernels=("ard", "additive"))
-    state = some.fit({}, slow_rows(10), "mixed", 10)
-    # What else has grown, such as rows that do not exist or the clock, does not matter.
-    for n, gone, clock, expected in (
-        (10, 0, 10, 2), (10, 9, 11, 0), (13, 0, 900, 0), (14, 3, 901, 2), (19, 0, 902, 0),
-        (20, 0, 903, 2),
+    # The clock does not matter, nor what predictions rest on.
+    state = {}
+    for n, clock, expected in (
+        (10, 10, 2), (10, 11, 0), (13, 900, 0), (14, 901, 2), (19, 902, 0), (20, 903, 2),
     ):  # fmt: skip
-        before, train = len(judged), slow_rows(n, gone=gone)
-        _, state = some.choose(state, train, every_row(train), clock)
+        before = len(judged)
+        state = some.fit(state, slow_rows(n), "mixed", clock)
         assert len(judged) - before == expected, n
-    assert state["slow/judged"] == 20
-    assert [train.X.shape[1] for train, _ in judged] == [10, 10, 17, 17, 20, 20]
+        assert state["slow/judged"] == {0: before and len(judged[-1][0].live[0]), 2: n}[expected]
+        more = slow_rows(3 * n)
+        models, after = some.choose(state, more, every_row(more), clock)
+        assert len(judged) - before == expected, n
+        assert after == state
+        assert torch.equal(models.choice, state["slow/choice"])
+    assert [train.X.shape[1] for train, _ in judged] == [10, 10, 14, 14, 20, 20]
     assert {config.options.max_evaluations for _, config in judged} == {60}
+
+
+def test_all_kinds_are_fitted_when_they_are_judged_and_later_the_chosen_one_alone():
+    some, n, clock = learner("slow", kernels=("ard", "additive", "soft")), 14, 14
+    state = some.fit({}, slow_rows(n), "mixed", clock)
+    keys = [f"slow/{source.name}" for source in some.sources]
+    assert all(state[f"{key}/clock"] == clock for key in keys)
+    early = some.fit(state, slow_rows(n), "mixed", clock + 29)
+    assert all(early[key] is state[key] for key in early)
+    for choice in ([1, 1, 1], [2, 0, 2], [0, 1, 2]):
+        state, clock = {**state, "slow/choice": torch.tensor(choice)}, clock + 30
+        before = dict(state)
+        state = some.fit(state, slow_rows(n + 2), "mixed", clock)
+        for i, key in enumerate(keys):
+            assert (state[f"{key}/clock"] == clock) == (i in choice)
+            assert (state[f"{key}.theta"] is before[f"{key}.theta"]) == (i not in choice)
+        assert torch.equal(state["slow/choice"], torch.tensor(choice))
+    # When rows have grown all are, however lately one was.
+    state = some.fit(state, slow_rows(20), "mixed", clock + 1)
+    assert all(state[f"{key}/clock"] == clock + 1 for key in keys)
 
 
 def test_fits_alone_do_not_change_the_slow_choice(judged):

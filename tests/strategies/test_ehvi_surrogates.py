@@ -10,7 +10,16 @@ from tcsaea_torch.models.fitting import fit
 from tcsaea_torch.strategies import ehvi_surrogates
 from tcsaea_torch.strategies.ehvi_surrogates import KERNEL_KINDS, sources
 from tests.models.models import draw, same
-from tests.strategies.learners import CONFIGS, CONSTANT, B, D, candidates_of, learner, training
+from tests.strategies.learners import (
+    CONFIGS,
+    CONSTANT,
+    B,
+    D,
+    candidates_of,
+    config_of,
+    learner,
+    training,
+)
 
 
 @pytest.fixture
@@ -40,11 +49,11 @@ def test_sources_are_those_of_the_model():
     names = lambda *args: [source.name for source in sources(*args)]  # noqa: E731
     fast = ["space-ard", "space-additive", "space-rough", "mixed-additive", "mixed-rough"]
     assert names("fast", KERNEL_KINDS) == names("joined", KERNEL_KINDS) == fast
-    assert names("slow", KERNEL_KINDS) == [f"mixed-{k}" for k in KERNEL_KINDS[:4]]
+    assert names("slow", KERNEL_KINDS) == [f"mixed-{k}" for k in KERNEL_KINDS[:5]]
     assert names("slow", ("ard",)) == ["mixed-ard"]
     assert names("fast", ("ard",)) == ["space-ard"]
     assert names("slow", ("rough", "cautious")) == ["mixed-cautious"]
-    assert names("fast", ("cautious", "ard")) == ["space-ard"]
+    assert names("fast", ("cautious", "ard", "soft")) == ["space-ard"]
 
 
 @pytest.mark.parametrize("kernel", KERNEL_KINDS)
@@ -93,8 +102,8 @@ def test_space_is_fitted_again_when_rows_have_grown(fits):
 
 
 def test_mixed_rows_are_fitted_again_after_evaluations(fits):
-    some, state = learner("slow", kernels=("ard", "additive")), {}
-    for n, clock, expected in ((20, 20, 2), (90, 49, 0), (20, 50, 2), (20, 79, 0), (20, 80, 2)):
+    some, state = learner(kernels=("ard", "additive")), {}
+    for n, clock, expected in ((20, 20, 1), (90, 49, 0), (20, 50, 1), (20, 79, 0), (20, 80, 1)):
         state, made = learned(some, state, n, "mixed", clock, fits)
         assert made == expected, clock
 
@@ -133,7 +142,9 @@ def test_a_fit_is_that_of_its_kernel_and_its_rows(fits):
 def test_the_slow_objective_has_a_cautious_fit(fits):
     state = learner("slow").fit({}, training(10), "mixed", 10)
     found = [replace(config, options=BFGSOptions()) for _, config, _ in fits]
-    assert found == [CONFIGS[kernel] for kernel in KERNEL_KINDS[:4]]
+    assert found == [config_of("slow", kernel) for kernel in KERNEL_KINDS[:5]]
+    nugget = state["slow/mixed-soft.nugget"]
+    assert ((nugget > 0.99e-4) & (nugget < 0.101)).all()
     # Its thetas stay near the prior's, which those of the bold fit need not.
     spread = {
         kernel: (state[f"slow/mixed-{kernel}.theta"] / 20.0).log().abs().max()
@@ -169,6 +180,14 @@ def test_noise_is_fitted_where_it_is_said_to_be(fits):
 
 
 # --- choosing ---
+
+
+def test_noise_is_fitted_over_all_of_its_range_by_any_kernel(fits):
+    learner("slow", noisy=True).fit({}, training(20), "mixed", 20)
+    assert len(fits) == 5
+    for _, config, _ in fits:
+        assert (config.nugget, config.nugget_prior) == ("fit", None)
+        assert config.nugget_range == (1e-6, 1.0)
 
 
 def prepared(some, n=24, clock=24):

@@ -1,0 +1,246 @@
+"""Which rows and which new points TC-EHVI takes for slow evaluations."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from benchmarks.run_batch import initial_view
+from tcsaea_torch import metrics
+from tcsaea_torch.archive import Archive
+from tcsaea_torch.evolution import Population
+from tcsaea_torch.strategies import steps
+from tcsaea_torch.strategies.base import FAST, SLOW
+from tcsaea_torch.strategies.chances import Chances
+from tcsaea_torch.strategies.ehvi_choice import Choice
+from tcsaea_torch.strategies.ehvi_models import Models
+from tcsaea_torch.strategies.ehvi_rows import Known
+from tcsaea_torch.strategies.ehvi_search import Pool, measure_front
+from tests.models.models import draw
+from tests.strategies.runs import Exact, Toy
+
+N_BOTH, N_FAST, N_POOL = 8, 12, 20
+BAD = torch.tensor([0.95, 0.05]).double()
+"""Far from the front, which is the segment between (0.2, 0.2) and (0.8, 0.8)."""
+
+
+def near_front(b, n, *, width=0.1, seed=0):
+    along = 0.2 + 0.6 * draw(b, n, 1, seed=seed)
+    return along + width * (draw(b, n, 2, seed=seed + 1) - 0.5)
+
+
+def near_bad(b, n, *, seed=0):
+    return BAD + 0.05 * (draw(b, n, 2, seed=seed) - 0.5)
+
+
+def choice_of(rows, pool, *, b=1, noisy=False, n_fast_left=50, ref_point=None, sd=1e-9):
+    """Return a choice among rows with a fast value, after some with both, and a pool."""
+    problem = Toy()
+    X = torch.cat([near_bad(b, N_BOTH, seed=8), rows], dim=1)
+    observed = torch.ones(b, X.shape[1], 2, dtype=torch.bool)
+    observed[:, N_BOTH:, SLOW] = False
+    Y = torch.where(observed, problem.evaluate(X), 0.0)
+    run = initial_view(problem, list(range(b)), n_slow=30, n_init=10)
+    nothing = torch.zeros_like(observed)
+    run = replace(run, archive=Archive(X=X, Y=Y, observed=observed), pending=nothing,
+                  failed=nothing, used=run.total - torch.tensor([n_fast_left, 20]))  # fmt: skip
+    known = Known(X=X, Y=Y, observed=observed, is_space=observed[..., FAST])
+    models = Models(fast=Exact(problem, 0, sd=sd), slow=Exact(problem, 1, sd=sd))
+    front = measure_front(Y, known.both, known.span, None, ref_point)
+    mean, variance = models.predict(pool)
+    score = front.log_ehvi(front.scale(mean), variance / front.extent.square())
+    alive = torch.ones_like(score, dtype=torch.bool)
+    population = Population(X=pool, F=mean, alive=alive)
+    return Choice(
+        run=run, known=known, models=models, chances=Chances(), noisy=noisy,
+        clearance=steps.SAME_POINT,
+        pool=Pool(X=pool, score=score, population=population, front=front),
+    )  # fmt: skip
+
+
+def taken(choice, n):
+    """Return each run's rows and new points."""
+    n = torch.as_tensor(n)
+    rows, X, is_new, front = choice.slow_points(n, choice.pool.front)
+    assert rows.shape == choice.run.archive.observed.shape[:2]
+    assert X.shape[:2] == is_new.shape
+    # The front holds what is believed of the chosen, but for random ones.
+    assert (front.alive.sum(dim=1) <= choice.pool.front.alive.sum(dim=1) + n).all()
+    return (
+        [row.nonzero()[:, 0].tolist() for row in rows],
+        [x[new] for x, new in zip(X, is_new, strict=True)],
+    )
+
+
+def greedy(choice, n, i=0):
+    """Return rows and points of the pool that improve the hypervolume most, by brute force."""
+    problem, front = Toy(), choice.pool.front
+    point = (front.ref_point[i] * front.extent[i, 0] + front.low[i, 0]).double()
+    run = choice.run
+    k = len(run.archive)
+    X = torch.cat([run.archive.X[i], choice.pool.X[i]])
+    Y = problem.evaluate(X)
+    asked = (run.archive.observed | run.pending | run.failed)[i, :, SLOW]
+    free = [j for j in range(len(X)) if j >= k or (choice.known.fast[i, j] and not asked[j])]
+    believed = run.archive.Y[i][choice.known.both[i]]
+    picks = []
+    for _ in range(n):
+        volumes = [float(metrics.hypervolume(torch.cat([believed, Y[j : j + 1]]), point))
+                   for j in free]  # fmt: skip
+        best = free.pop(max(range(len(free)), key=volumes.__getitem__))
+        believed = torch.cat([believed, Y[best : best + 1]])
+        picks.append(best)
+    return sorted(j for j in picks if j < k), X[sorted(j for j in picks if j >= k)]
+
+
+def same_points(found, expected):
+    assert {tuple(x) for x in found.tolist()} == {tuple(x) for x in expected.tolist()}
+
+
+@pytest.mark.parametrize("noisy", [False, True])
+@pytest.mark.parametrize("n", [1, 3, 7])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_largest_improvements_are_taken_of_rows_and_new_points_alike(seed, n, noisy):
+    choice = choice_of(
+        near_front(1, N_FAST, seed=seed), near_front(1, N_POOL, seed=50 + seed), noisy=noisy
+    )
+    (rows,), (new,) = taken(choice, [n])
+    expected_rows, expected_new = greedy(choice, n)
+    assert rows == expected_rows
+    same_points(new, expected_new)
+    if n == 7:
+        assert rows
+        assert len(new)
+
+
+@pytest.mark.parametrize("noisy", [False, True])
+def test_rows_win_where_they_are_better(noisy):
+    choice = choice_of(near_front(1, N_FAST, width=0.01), near_bad(1, N_POOL), noisy=noisy)
+    (rows,), (new,) = taken(choice, [4])
+    assert len(rows) == 4
+    assert len(new) == 0
+
+
+@pytest.mark.parametrize("noisy", [False, True])
+def test_new_points_win_where_they_are_better(noisy):
+    choice = choice_of(near_bad(1, N_FAST), near_front(1, N_POOL, width=0.01), noisy=noisy)
+    (rows,), (new,) = taken(choice, [4])
+    assert rows == []
+    assert len(new) == 4
+
+
+def test_what_a_fast_value_is_matters_only_without_noise():
+    """A row's value says that it is bad, the model that it is good."""
+    for noisy in (False, True):
+        X = torch.tensor([[[0.5, 0.5]]]).double()
+        choice = choice_of(X, near_bad(1, N_POOL), noisy=noisy)
+        choice.known.Y[0, N_BOTH, FAST] = 5.0
+        (rows,), _ = taken(choice, [1])
+        assert (rows == [N_BOTH]) == noisy
+
+
+def test_known_fast_values_have_no_uncertainty():
+    """The slow value alone is left to chance, but where values have noise."""
+    X = torch.tensor([[[0.5, 0.5]]]).double()
+    for noisy in (False, True):
+        choice = choice_of(X, near_bad(1, N_POOL), noisy=noisy, sd=0.05)
+        front = choice.pool.front
+        score = choice._score_of_rows(front)[0, N_BOTH]
+        mean, variance = choice.models.predict(X)
+        variance = variance / front.extent.square()
+        if not noisy:
+            variance[..., FAST] = 0.0
+        assert score.item() == front.log_ehvi(front.scale(mean), variance).item()
+
+
+@pytest.mark.parametrize("noisy", [False, True])
+def test_rows_that_were_asked_for_are_not_taken_again(noisy):
+    choice = choice_of(
+        near_front(1, N_FAST, width=0.02), near_front(1, N_POOL, seed=50), noisy=noisy
+    )
+    pending, failed = (torch.zeros_like(choice.run.pending) for _ in range(2))
+    pending[:, N_BOTH : N_BOTH + 4, SLOW] = True
+    failed[:, N_BOTH + 4 : N_BOTH + 8, SLOW] = True
+    # Of some, the fast value is not known.
+    observed = choice.run.archive.observed.clone()
+    observed[:, -2:, FAST] = False
+    archive = replace(choice.run.archive, observed=observed)
+    run = replace(choice.run, pending=pending, failed=failed, archive=archive)
+    choice = replace(choice, run=run, known=replace(choice.known, observed=observed))
+    for n in (2, 6, 25):
+        (rows,), (new,) = taken(choice, [n])
+        assert len(rows) + len(new) == n
+        assert set(rows) <= {N_BOTH + 8, N_BOTH + 9}
+        expected_rows, expected_new = greedy(choice, min(n, 22))
+        assert rows == expected_rows
+        if n <= 22:
+            same_points(new, expected_new)
+
+
+@pytest.mark.parametrize("n", [3, 9])
+def test_random_points_stand_in_where_candidates_lack(n):
+    choice = choice_of(near_front(1, 2), near_front(1, N_POOL, seed=50))
+    # All of the pool but one are known, or excluded.
+    pool = choice.pool.X.clone()
+    pool[0, 1:10] = choice.run.archive.X[0, :9]
+    score = choice.pool.score.clone()
+    score[0, 10:] = -torch.inf
+    choice = replace(choice, pool=replace(choice.pool, X=pool, score=score))
+    (rows,), (new,) = taken(choice, [n])
+    assert rows == [N_BOTH, N_BOTH + 1]
+    assert len(new) == n - 2
+    assert pool[0, 0].tolist() in new.tolist()
+    assert ((new >= 0) & (new <= 1)).all()
+    assert len(torch.cat([choice.run.archive.X[0], new]).unique(dim=0)) == N_BOTH + 2 + n - 2
+
+
+@pytest.mark.parametrize(("left", "n"), [(0, 3), (2, 3), (2, 14), (0, 14)])
+def test_new_points_keep_to_the_fast_budget(left, n):
+    """As where failures have spent it before the slow one."""
+    choice = choice_of(near_bad(1, N_FAST), near_front(1, N_POOL, width=0.01), n_fast_left=left)
+    (rows,), (new,) = taken(choice, [n])
+    assert len(rows) == min(n, N_FAST)
+    assert len(new) == min(n - len(rows), left)
+
+
+def test_nothing_is_taken_where_nothing_is_asked_for():
+    choice = choice_of(near_front(1, N_FAST), near_front(1, N_POOL, seed=50))
+    assert [len(part[0]) for part in taken(choice, [0])] == [0, 0]
+
+
+@pytest.mark.parametrize("noisy", [False, True])
+def test_runs_of_a_batch_choose_as_they_do_alone(noisy):
+    n, rows, pool = [5, 0, 2], near_front(3, N_FAST), near_front(3, N_POOL, seed=50)
+    together = taken(choice_of(rows, pool, b=3, noisy=noisy, sd=0.02), n)
+    assert [len(r) + len(x) for r, x in zip(*together, strict=True)] == n
+    choice = choice_of(rows, pool, b=3, noisy=noisy, sd=0.02)
+    for i in range(3):
+        k = slice(i, i + 1)
+        run, known, whole = choice.run, choice.known, choice.pool
+        front = measure_front(known.Y[k], known.both[k], known.span[k], None, None)
+        archive = Archive(X=run.archive.X[k], Y=run.archive.Y[k], observed=run.archive.observed[k])
+        alone = replace(
+            choice,
+            run=replace(run, archive=archive, pending=run.pending[k], failed=run.failed[k],
+                        used=run.used[k], total=run.total[k], seeds=run.seeds[k],
+                        ref_point=None),
+            known=Known(X=known.X[k], Y=known.Y[k], observed=known.observed[k],
+                        is_space=known.is_space[k]),
+            pool=replace(whole, X=whole.X[k], score=whole.score[k], front=front),
+        )  # fmt: skip
+        (mine,), (new,) = taken(alone, n[i : i + 1])
+        assert mine == together[0][i]
+        assert torch.equal(new, together[1][i])
+
+
+def test_what_lies_beyond_the_reference_point_is_not_taken():
+    """Rows along all of the front, of which only a part is of interest."""
+    X = torch.linspace(0.2, 0.8, N_FAST).double()[None, :, None].expand(1, N_FAST, 2)
+    point = torch.tensor([[0.2, 1.0]]).double()
+    choice = choice_of(X, near_bad(1, N_POOL), ref_point=point)
+    (rows,), (new,) = taken(choice, [5])
+    inside = (Toy().evaluate(choice.run.archive.X[0]) < point[0]).all(dim=-1)
+    assert len(new) == 0
+    assert len(rows) == 5
+    assert inside[rows].all()
+    assert not inside[N_BOTH:].all()
