@@ -235,7 +235,8 @@ def _additive_blocks(
     left = A.expand(*batch, n, d).movedim(-1, 0).contiguous().unsqueeze(-1)
     right = B.expand(*batch, m, d).movedim(-1, 0).contiguous().unsqueeze(-2)
     # Much faster than other powers; a GPU does not wait for the host to look.
-    is_root = p is not None and p.device.type == "cpu" and bool((p == 1.5).all())
+    on_cpu = p is not None and p.device.type == "cpu"
+    is_one, is_root = (on_cpu and bool((p == value).all()) for value in (1.0, 1.5))
     result, singles = left.new_empty(*batch, n, m), left.new_empty(*batch, n, m)
 
     def terms(rows: Tensor, k: int, out: Tensor) -> Tensor:
@@ -243,7 +244,8 @@ def _additive_blocks(
         factor = out
         if p is not None:
             out.abs_()
-            out = out.mul_(out.sqrt()) if is_root else out.pow_(p[..., k, None, None])
+            if not is_one:
+                out = out.mul_(out.sqrt()) if is_root else out.pow_(p[..., k, None, None])
             factor = rate[..., k, :, :]
         return torch.addcmul(log_a[..., k, :, :], factor, out, value=-1.0, out=out).exp2_()
 

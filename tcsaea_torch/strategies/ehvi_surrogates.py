@@ -1,11 +1,10 @@
 """How TC-EHVI finds the hyper-parameters of its models, keeps them, and chooses.
 
-Each objective has several `Source`s of hyper-parameters: a joint ARD kernel, an additive one,
-and an additive one for rough functions, fitted to space-filling rows, or to rows of which many
-lie near the front. No source is the best everywhere: fits to rows near the front know steep
-parts, and are misled in the rest of the space. All are fitted now and then, beginning where a
-related fit has ended, and the one that predicts left-out rows best is conditioned on all rows
-of each step.
+Each objective has several `Source`s of hyper-parameters: joint and additive kernels, fitted to
+space-filling rows, or to rows of which many lie near the front. No source is the best
+everywhere: fits to rows near the front know steep parts, and are misled in the rest of the
+space. All are fitted now and then, beginning where a related fit has ended, and the one that
+predicts left-out rows best is conditioned on all rows of each step.
 
 [Hvarfner2024] C. Hvarfner, E. O. Hellsten, L. Nardi. Vanilla Bayesian optimization performs
 great in high dimensions. ICML 2024.
@@ -28,8 +27,8 @@ from tcsaea_torch.strategies.base import State, tensor_in
 from tcsaea_torch.types import Bool, Tensor
 
 ModelName = Literal["fast", "slow", "joined"]
-KernelKind = Literal["ard", "soft", "additive", "smooth", "cautious"]
-KERNEL_KINDS: tuple[KernelKind, ...] = ("soft", "ard", "additive", "smooth", "cautious")
+KernelKind = Literal["ard", "soft", "additive", "smooth", "cautious", "rough"]
+KERNEL_KINDS: tuple[KernelKind, ...] = ("soft", "ard", "additive", "smooth", "cautious", "rough")
 
 _COLD = BFGSOptions(max_evaluations=60)
 _RELATED = BFGSOptions(max_evaluations=30)
@@ -55,6 +54,7 @@ _KERNELS: dict[KernelKind, FitConfig] = {
     "cautious": FitConfig(
         kernel="additive", starts=(5.0,), theta_prior=(20.0, 1.0), amplitude_spread=0.75
     ),
+    "rough": FitConfig(kernel="additive", p=1.0),
 }
 _MEDIAN_SUM, _THETA_SPREAD = 12.0, 3.5
 """Prior of joint kernels: d theta, and the standard deviation of ln theta. Length scales grow
@@ -69,7 +69,7 @@ _SMALLEST_FACTOR = 0.01
 _LARGEST_FACTOR = 100.0
 """Rows that are all the same but one leave fits without it that are sure of a constant."""
 
-_MARGIN = float(__import__("os").environ.get("MARGIN","1.0"))
+_MARGIN = 1.0
 """By how much, over the root of the number of rows, cross-validation must prefer a kernel."""
 
 _GROWTH = 1.4
@@ -100,17 +100,19 @@ def sources(model: ModelName, kernels: Sequence[KernelKind]) -> tuple[Source, ..
         kernels: Which kernels are tried.
     """
     if model == "slow":
-        return tuple(Source(kernel=kernel, rows="mixed") for kernel in kernels)
-    bold: list[KernelKind] = [k for k in kernels if k not in ("smooth", "cautious")]
-    kernels = bold or kernels
+        # Few rows, all of them used; too few to tell a rough function by.
+        smooth = [kernel for kernel in kernels if kernel != "rough"]
+        return tuple(Source(kernel=kernel, rows="mixed") for kernel in smooth or kernels)
+    bold = [kernel for kernel in kernels if kernel not in ("smooth", "cautious")] or kernels
     found = []
-    for kernel in kernels:
-        start = f"fast/space-{kernel}" if model == "joined" else None
-        found.append(Source(kernel=kernel, rows="space", starts_at=start))
-    for kernel in kernels:
+    for kernel in bold:
+        if kernel != "rough" or len(bold) == 1:  # what is steep somewhere shows near the front
+            start = f"fast/space-{kernel}" if model == "joined" else None
+            found.append(Source(kernel=kernel, rows="space", starts_at=start))
+    for kernel in bold:
         if kernel != "ard":
-            start = f"{model}/space-{kernel}"
-            found.append(Source(kernel=kernel, rows="mixed", starts_at=start))
+            like = "additive" if kernel == "rough" else kernel
+            found.append(Source(kernel=kernel, rows="mixed", starts_at=f"{model}/space-{like}"))
     return tuple(found)
 
 
