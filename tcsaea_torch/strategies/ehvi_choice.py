@@ -40,12 +40,14 @@ class Choice:
     clearance: float
 
     def slow_points(
-        self, n: Int[Tensor, " b"], front: Front
+        self, n: Int[Tensor, " b"], n_fast: Int[Tensor, " b"], front: Front
     ) -> tuple[Bool[Tensor, "b n"], Float[Tensor, "b s d"], Bool[Tensor, "b s"], Front]:
         """Choose points for slow evaluations: rows of the archive, or new points.
 
         Args:
             n: How many each run takes.
+            n_fast: How many fast evaluations new points may cost. Where rows are too few, it
+                is the budget that counts.
             front: What is to be improved.
 
         Returns:
@@ -63,7 +65,8 @@ class Choice:
         k = best.shape[1]
         X_new, is_new = self._short_list(known.X[:, :0])
         # Failures may have spent the fast budget before the slow one.
-        n_fast = self.run.left[:, FAST]
+        n_left = self.run.left[:, FAST]
+        n_fast = torch.where(free.sum(dim=1) < n, n_left, torch.minimum(n_fast, n_left))
         is_new = is_new & (n_fast >= n).unsqueeze(-1)
         X = torch.cat([take_rows(known.X, best), X_new], dim=1)
         mean, covariance = self.models.predict_joint(X)
@@ -80,7 +83,7 @@ class Choice:
         places = best.gather(1, picks.clamp_max(k - 1))
         rows = torch.zeros_like(asked, dtype=torch.int64).scatter_add(1, places, is_row.long()) > 0
         front = front.with_points(take_rows(mean, picks), count)
-        n_new = torch.minimum(n - is_row.sum(dim=1), n_fast)
+        n_new = torch.minimum(n - is_row.sum(dim=1), n_left)
         chosen, is_chosen = take_rows(X, picks), count & ~is_row
         chosen, is_chosen = fill(chosen, is_chosen, n_new, self.run, self.clearance)
         return rows, chosen, is_chosen, front
@@ -125,6 +128,9 @@ class Choice:
         if n_slots == 0:
             return population.X[:, :0], population.alive[:, :0]
         free = self._may_be_new(population.X, taken, non_dominated(population))
+        # Where nothing reaches the reference point yet, all of it shows the way.
+        reaches = free & (front.scale(population.F) <= front.ref_point.unsqueeze(1)).all(dim=-1)
+        free = torch.where(reaches.any(dim=1, keepdim=True), reaches, free)
         picks, count = spread(front.scale(population.F), free, front.Y, front.alive, n, n_slots)
         return take_rows(population.X, picks), count
 

@@ -69,11 +69,13 @@ _SMALLEST_FACTOR = 0.01
 _LARGEST_FACTOR = 100.0
 """Rows that are all the same but one leave fits without it that are sure of a constant."""
 
-_MARGIN = 1.0
+_MARGIN = 2.0
 """By how much, over the root of the number of rows, cross-validation must prefer a kernel."""
 
 _GROWTH = 1.4
 """A fit to space-filling rows is made again when their number has grown by this factor."""
+_SLOW_GROWTH, _JUDGED_GROWTH = 1.05, 1.3
+"""The same for GP_s, whose rows are few: each one counts; and for the choice of its kernel."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +143,7 @@ class Learner:
             clock: Evaluations so far.
         """
         trend, n = _constant(train), train.X.shape[1]
-        judges = self.model == "slow" and _has_grown(state.get("slow/judged"), n)
+        judges = self.model == "slow" and _has_grown(state.get("slow/judged"), n, _JUDGED_GROWTH)
         for i, source in enumerate(self.sources):
             key = f"{self.model}/{source.name}"
             if source.rows != kind or not (judges or self._is_due(state, i, n, clock)):
@@ -216,9 +218,10 @@ class Learner:
         source = self.sources[i]
         key = f"{self.model}/{source.name}"
         if source.rows == "space":
-            return _has_grown(state.get(f"{key}/n"), n)
-        if self.model == "slow" and not bool((tensor_in(state, "slow/choice") == i).any()):
-            return False  # until kernels are judged again
+            return _has_grown(state.get(f"{key}/n"), n, _GROWTH)
+        if self.model == "slow":  # the others wait until kernels are judged again
+            is_chosen = bool((tensor_in(state, "slow/choice") == i).any())
+            return is_chosen and _has_grown(state.get(f"{key}/n"), n, _SLOW_GROWTH)
         last = state.get(f"{key}/clock")
         return not isinstance(last, int) or clock >= last + self.refit_after
 
@@ -248,8 +251,8 @@ class Learner:
         return restore(Hyperparameters, state, f"{self.model}/{source.name}")
 
 
-def _has_grown(before: object, n: int) -> bool:
-    return not isinstance(before, int) or n >= _GROWTH * before
+def _has_grown(before: object, n: int, factor: float) -> bool:
+    return not isinstance(before, int) or n >= factor * before
 
 
 def _constant(train: TrainingSet) -> Bool[Tensor, " b"]:

@@ -322,7 +322,9 @@ class TCEHVI:
             noisy=self.noisy,
             clearance=self._clearance,
         )
-        rows, X_both, is_both, front = choice.slow_points(n_slow, pool.front)
+        # Free workers are asked for no more fast values than they can begin with.
+        n_both = n_fast if self.asynchronous else run.left[:, FAST]
+        rows, X_both, is_both, front = choice.slow_points(n_slow, n_both, pool.front)
         n_fast = (n_fast - is_both.sum(dim=1)).clamp_min(0)
         n_spread = torch.floor(self.spread_share * n_fast.double() + 0.5).long()
         X_fast, is_fast = choice.fast_points(n_fast, n_spread, X_both, front)
