@@ -1,4 +1,4 @@
-"""Tables that compare to one rival, seed by seed, or to the paper's best of each cell."""
+"""Tables that compare to a rival, to the paper's best of each cell, or to all parts of a whole."""
 
 import csv
 import io
@@ -27,6 +27,8 @@ def make(store: Store, suite: Suite) -> list[Table]:
         made.append(ratios(store, suite, suite.rival))
     if suite.has_targets:
         made.append(targets(store, suite))
+    if suite.parts:
+        made.append(parts(store, suite))
     return made
 
 
@@ -173,6 +175,72 @@ def best_of_paper(definition: Definition) -> tuple[str, float] | None:
         return None
     best = min(means, key=lambda algorithm: means[algorithm])
     return best, means[best]
+
+
+# ---------------------------------------------------------------- parts of a whole
+
+
+def parts(store: Store, suite: Suite) -> Table:
+    """Return the table of mean IGD without each part, over that with all parts.
+
+    Args:
+        store: Where the runs are.
+        suite: What to show.
+    """
+    rows = {d: tables.chosen_rows(store, suite, d) for d in suite.definitions}
+    whole = {d.problem: rows[d] for d in suite.definitions if d.settings not in suite.parts}
+    lines: list[Line] = []
+    used = [row for found in whole.values() for row in found]
+    for settings, part in suite.parts.items():
+        pairs = {
+            d.problem: (_igd(rows[d]), _igd(whole[d.problem]))
+            for d in suite.definitions
+            if d.settings == settings and rows[d] and whole.get(d.problem)
+        }
+        if not pairs:
+            continue
+        used += [row for d in suite.definitions if d.settings == settings for row in rows[d]]
+        ratio = {
+            name: statistics.fmean(without) / statistics.fmean(with_all)
+            for name, (without, with_all) in pairs.items()
+        }
+        marks = [tables.mark(w, o, is_low_good=True) for o, w in pairs.values()]
+        lines.append({
+            "part": part,
+            "n_problems": len(pairs),
+            **{
+                family: statistics.geometric_mean(values)
+                if (values := [r for name, r in ratio.items() if name.startswith(family)])
+                else None
+                for family in ("dtlz", "uf")
+            },
+            "all": statistics.geometric_mean(ratio.values()),
+            "largest": max(ratio.values()),
+            "largest_on": max(ratio, key=lambda name: ratio[name]),
+            "smallest": min(ratio.values()),
+            "smallest_on": min(ratio, key=lambda name: ratio[name]),
+            "n_worse": marks.count("+"),
+            "n_better": marks.count("-"),
+        })  # fmt: skip
+    body = [
+        [line["part"], _number(line["dtlz"]), _number(line["uf"]), _number(line["all"]),
+         f"{line['largest']:.3g} ({line['largest_on']})",
+         f"{line['smallest']:.3g} ({line['smallest_on']})",
+         f"{line['n_worse']} / {line['n_better']}", str(line["n_problems"])]
+        for line in lines
+    ]  # fmt: skip
+    legend = (
+        "Mean IGD without the part, over that with all parts: geometric means over the problems, "
+        "the largest and the smallest ratio; above 1, the part is worth having. Worse and better "
+        "without it, on how many problems: two-sided rank-sum test, 5 %."
+    )
+    head = ["without", "DTLZ", "UF", "all", "largest", "smallest", "worse / better", "problems"]
+    return _table(f"{suite.name}-parts", f"{suite.name}: what each part is worth", suite, head,
+                  body, legend, lines, used)  # fmt: skip
+
+
+def _igd(rows: Sequence[Row]) -> list[float]:
+    return [row["igd"] for row in rows]
 
 
 # ---------------------------------------------------------------- text

@@ -28,6 +28,7 @@ CORRELATIONS = tuple(i / 4 for i in range(-4, 5))
 
 OURS = ("tc-ehvi",)
 """What is measured against qLogNEHVI and against the paper's best of each cell."""
+ABLATED = "tc-ehvi"
 RIVAL = "peer:qlognehvi"
 BREADTH = ("zdt1", "zdt3", "wfg4", "branin-currin", "kursawe", "re21")
 SEALED = ("zdt2", "zdt4", "zdt6", "wfg2", "wfg9", "re24", "gmm", "dtlz2-rotated")
@@ -115,6 +116,8 @@ class Suite:
     """A strategy to which tables compare the others' hypervolumes, seed by seed."""
     has_targets: bool = False
     """Whether tables compare to the paper's best of each cell."""
+    parts: Mapping[str, str] = field(default_factory=dict)
+    """Of an ablation: the part that is off, by settings; the first definitions have them all."""
 
     @property
     def seeds(self) -> range:
@@ -186,18 +189,44 @@ def _with_new_points(u: int) -> str | None:
     return None if u == 3 else f'{{"n_new": {u}}}'
 
 
-def _clocks(strategy: str) -> tuple[str | None, ...]:
-    """Return settings with the clock as it is and, where there is one, relaxed."""
+def _settings(strategy: str, **chosen: Any) -> str | None:
+    """Return settings as JSON, without those that the strategy does not have.
+
+    No algorithm of the paper knows the reference point; ours is not told either.
+    """
     fields = getattr(type(strategies.get(strategy)), "__dataclass_fields__", {})
-    return (None, '{"strict_clock": false}') if "strict_clock" in fields else (None,)
+    chosen = {k: v for k, v in {**chosen, "uses_ref_point": False}.items() if k in fields}
+    return json.dumps(chosen) if chosen else None
 
 
 def _own(names: Iterable[str], **options: Any) -> Iterator[Definition]:
-    """Yield the definitions of our own strategies, with both clocks."""
-    for problem in names:
-        for strategy in OURS:
-            for settings in _clocks(strategy):
+    """Yield the definitions of our own strategies, with the strict clock first."""
+    for strategy in OURS:
+        clocks = (_settings(strategy), _settings(strategy, strict_clock=False))
+        for settings in dict.fromkeys(clocks):
+            for problem in names:
                 yield from product((problem,), (strategy,), settings=settings, **options)
+
+
+PARTS: dict[str, dict[str, Any]] = {
+    "link": {"link": None},
+    "calibration": {"calibrated": False},
+    "climbing": {"climbs": False},
+    "faces": {"uses_faces": False},
+    "guessed bounds": {"guesses_bounds": False},
+    "space-filling start": {"space_share": 0.0},
+    "spread": {"spread_share": 0.0},
+    "soft kernel": {"kernels": ["ard", "additive", "smooth", "cautious", "rough"]},
+    "ard kernel": {"kernels": ["soft", "additive", "smooth", "cautious", "rough"]},
+    "additive kernel": {"kernels": ["soft", "ard", "smooth", "cautious", "rough"]},
+    "smooth kernel": {"kernels": ["soft", "ard", "additive", "cautious", "rough"]},
+    "cautious kernel": {"kernels": ["soft", "ard", "additive", "smooth", "rough"]},
+    "rough kernel": {"kernels": ["soft", "ard", "additive", "smooth", "cautious"]},
+    "choice of kernels": {"kernels": ["ard"]},
+}
+"""What TC-EHVI is without each of its parts."""
+WITHOUT = {str(_settings(ABLATED, **settings)): part for part, settings in PARTS.items()}
+"""The part that is off, by settings."""
 
 
 SUITES = {
@@ -307,15 +336,32 @@ SUITES = {
         ),
         Suite(
             name="own-uf",
-            about="All UF in the unit and in the true box, strict and relaxed clock, tau = 5",
-            definitions=tuple(d for box in ("unit", "true") for d in _own(UF, box=box)),
+            about="All UF in the unit and in the true box, strict and relaxed clock, both taus",
+            definitions=tuple(
+                d for tau in TAUS for box in ("true", "unit") for d in _own(UF, box=box, tau=tau)
+            ),
             has_targets=True,
         ),
         Suite(
             name="own-onemax",
-            about="cm-OneMax with nine correlations, strict and relaxed clock, tau = 5",
-            definitions=tuple(d for corr in CORRELATIONS for d in _own(("cm-onemax",), corr=corr)),
+            about="cm-OneMax with nine correlations, strict and relaxed clock, both taus",
+            definitions=tuple(
+                d
+                for tau in TAUS
+                for corr in CORRELATIONS
+                for d in _own(("cm-onemax",), corr=corr, tau=tau)
+            ),
             has_targets=True,
+        ),
+        Suite(
+            name="own-ablation",
+            about="TC-EHVI without each of its parts, all DTLZ and UF, tau = 5, strict clock",
+            definitions=tuple(
+                Definition(problem=problem, strategy=ABLATED, settings=settings)
+                for settings in (_settings(ABLATED), *WITHOUT)
+                for problem in PROBLEMS
+            ),
+            parts=WITHOUT,
         ),
         Suite(
             name="own-peer",

@@ -103,10 +103,10 @@ def sources(model: ModelName, kernels: Sequence[KernelKind]) -> tuple[Source, ..
     """
     if model == "slow":
         # Few rows, all of them used; too few to tell a rough function by.
-        smooth = [kernel for kernel in kernels if kernel != "rough"]
+        smooth: list[KernelKind] = [kernel for kernel in kernels if kernel != "rough"]
         return tuple(Source(kernel=kernel, rows="mixed") for kernel in smooth or kernels)
-    bold = [kernel for kernel in kernels if kernel not in ("smooth", "cautious")] or kernels
-    found = []
+    bold: list[KernelKind] = [kernel for kernel in kernels if kernel not in ("smooth", "cautious")]
+    bold, found = bold or list(kernels), []
     for kernel in bold:
         if kernel != "rough" or len(bold) == 1:  # what is steep somewhere shows near the front
             start = f"fast/space-{kernel}" if model == "joined" else None

@@ -56,7 +56,7 @@ evaluation times. Evolutionary Computation 30(2), 2022.
 Advances in Neural Information Processing Systems 24, 2011.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 
@@ -68,6 +68,7 @@ from tcsaea_torch.strategies.asynchronous import fill
 from tcsaea_torch.strategies.base import FAST, SLOW, Proposal, RunView, State, register, tensor_in
 from tcsaea_torch.strategies.chances import Chances
 from tcsaea_torch.strategies.ehvi_choice import Choice
+from tcsaea_torch.strategies.ehvi_clock import as_of_then, credit, yet_to_come
 from tcsaea_torch.strategies.ehvi_models import Modelling, Models, believe_rows
 from tcsaea_torch.strategies.ehvi_rows import Known
 from tcsaea_torch.strategies.ehvi_search import Search
@@ -188,22 +189,24 @@ class TCEHVI:
                 return proposal, state
         if self.asynchronous:
             return self._propose_now(state, run)
-        hidden = self._hidden(state, run)
+        hidden = torch.zeros_like(run.archive.observed)
+        if self.strict_clock and state["stage"] == "start":
+            hidden = yet_to_come(run, int(state["first"]), int(state["n_design"]), self.n_new)
         waits_for = run.pending & ~hidden
         if bool(waits_for.any()):
             return Proposal.nothing(run, waits_for), state
-        n_fast = self._credit(run, 0)
+        n_fast = credit(run, 0)
         if state["stage"] == "start":
             if bool((n_fast > 0).any()):
                 n_fast = n_fast.clamp_max(max(1, int(state["n_design"])))
-                proposal, after = self._start(state, _as_of_then(run, hidden), n_fast)
+                proposal, after = self._start(state, as_of_then(run, hidden), n_fast)
                 if not proposal.is_empty:  # as it is where a finite space has no more points
                     return proposal, after
             state = {**state, "stage": "periods"}
             return self.propose(state, run)
         n_slow = run.left[:, SLOW].clamp_max(self.n_new)
         if self.strict_clock:
-            n_fast = self._credit(run, n_slow)
+            n_fast = credit(run, n_slow)
         elif bool(((n_fast > 0) & (n_slow > 0)).any()):
             nothing = torch.zeros_like(n_slow)
             proposal, after = self._period(state, run, nothing, torch.where(n_slow > 0, n_fast, 0))
@@ -222,7 +225,7 @@ class TCEHVI:
         if state["stage"] == "design" and run.n_init:
             n_design = n_slow.clamp_max(run.n_init)
             return torch.stack([n_design, n_design], dim=-1)
-        return torch.stack([self._credit(run, 0), run.left[:, SLOW]], dim=-1)
+        return torch.stack([credit(run, 0), run.left[:, SLOW]], dim=-1)
 
     def _propose_now(self, state: State, run: RunView) -> tuple[Proposal, State]:
         """Return work for free workers, whatever is outstanding."""
@@ -238,24 +241,6 @@ class TCEHVI:
             return self._start(state, run, n_fast)
         return self._period(state, run, n_slow, n_fast)
 
-    # ------------------------------------------------------------------ the clock
-
-    def _hidden(self, state: State, run: RunView) -> Bool[Tensor, "b n 2"]:
-        """Return which values a decision must not rest on: they would not have come yet.
-
-        While u fast evaluations take 1 unit of time and u slow ones tau, the design's slow
-        values come in the order of their rows, u with every u tau fast ones.
-        """
-        hidden = torch.zeros_like(run.archive.observed)
-        if self.asynchronous or not self.strict_clock or state["stage"] != "start":
-            return hidden
-        first, n = int(state["first"]), int(state["n_design"])
-        lanes = self.n_new * run.tau
-        n_known = self.n_new * torch.floor(run.used[:, FAST].double() / lanes + 1e-9).long()
-        row = torch.arange(len(run.archive), device=run.device)
-        hidden[..., SLOW] = (row >= first + n_known.unsqueeze(-1)) & (row < first + n)
-        return hidden
-
     def _known(self, state: State, run: RunView) -> Known:
         """Return what a decision may rest on."""
         archive = run.archive
@@ -269,11 +254,6 @@ class TCEHVI:
             observed=archive.observed,
             is_space=is_space.expand(run.b, -1),
         )
-
-    def _credit(self, run: RunView, n_slow: Int[Tensor, " b"] | int) -> Int[Tensor, " b"]:
-        """Return the fast evaluations that slow ones have released, and n_slow more would."""
-        credit = torch.floor(run.tau * (run.used[:, SLOW] + n_slow).double() + 1e-9).long()
-        return (torch.minimum(credit, run.total[:, FAST]) - run.used[:, FAST]).clamp_min(0)
 
     # ------------------------------------------------------------------ steps
 
@@ -401,21 +381,6 @@ class TCEHVI:
             slow=believe_rows(models.slow, known.X, Y[..., SLOW], pending[..., SLOW]),
         )
         return models, Y, is_judged | (pending[..., SLOW] & (known.fast | pending[..., FAST]))
-
-
-def _as_of_then(run: RunView, hidden: Bool[Tensor, "b n 2"]) -> RunView:
-    """Return runs in which hidden values are still on their way, come what may of them."""
-    archive = run.archive
-    archive = replace(
-        archive, Y=archive.Y.masked_fill(hidden, 0.0), observed=archive.observed & ~hidden
-    )
-    came = run.archive.observed | run.failed
-    return replace(
-        run,
-        archive=archive,
-        pending=run.pending | (came & hidden),
-        failed=run.failed & ~hidden,
-    )
 
 
 def _fast_only(X: Float[Tensor, "b k d"], is_asked: Bool[Tensor, "b k"]) -> Proposal:
