@@ -69,7 +69,7 @@ _SMALLEST_FACTOR = 0.01
 _LARGEST_FACTOR = 100.0
 """Rows that are all the same but one leave fits without it that are sure of a constant."""
 
-_MARGIN = 2.0
+_MARGIN = 1.5
 """By how much, over the root of the number of rows, cross-validation must prefer a kernel."""
 
 _GROWTH = 1.4
