@@ -212,6 +212,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "link": {"link": None},
     "calibration": {"calibrated": False},
     "climbing": {"climbs": False},
+    "moved variables": {"moves_variables": False},
     "faces": {"uses_faces": False},
     "guessed bounds": {"guesses_bounds": False},
     "space-filling start": {"space_share": 0.0},

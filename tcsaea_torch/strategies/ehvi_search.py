@@ -3,6 +3,8 @@
 RVEA finds the predicted front. Its members, their offspring, and offspring of those with the
 largest expected hypervolume improvement are the pool of candidates. Some have variables moved
 to the nearest face of the cube: where an optimum lies on a face, variation hardly meets it.
+Some of the best have each variable moved elsewhere, one at a time, and some climb to the nearest
+maximum of the expected improvement.
 """
 
 from dataclasses import dataclass, replace
@@ -23,7 +25,7 @@ from tcsaea_torch.strategies.base import RunView
 from tcsaea_torch.strategies.chances import Chances
 from tcsaea_torch.strategies.ehvi_models import Models
 from tcsaea_torch.strategies.ehvi_rows import distance_from_front, non_dominated_points
-from tcsaea_torch.types import Bool, Float, Tensor
+from tcsaea_torch.types import Bool, Float, Int, Tensor
 
 _N_START = 100
 """Rows of the archive, the nearest to the front, with which RVEA begins."""
@@ -36,8 +38,12 @@ _FACE_SHARE = 4
 _NEAR_FACE = 0.25
 """Variables within a random share of this, of a side, are moved onto faces."""
 
-_N_CLIMB_BEST, _CLIMB_STRIDE = 8, 10
-"""So many candidates of large EHVI climb to its maximum, one of so many: the best are alike."""
+_STRIDE = 10
+"""Of the candidates of largest EHVI, one of so many is taken: the best are alike."""
+_N_MOVED = 4
+"""Candidates of large EHVI that are also tried with each variable elsewhere."""
+_N_CLIMB_BEST = 8
+"""Candidates of large EHVI that climb to its maximum."""
 _N_CLIMB_FRONT = 16
 """Members of the predicted front that do."""
 _CLIMB = BFGSOptions(max_evaluations=15, max_step=0.5, value_tolerance=1e-3)
@@ -124,6 +130,7 @@ class Search:
     rvea: RVEAConfig
     n_ref_vectors: int
     uses_faces: bool
+    moves_variables: bool
     climbs: bool
 
     def run(
@@ -193,6 +200,9 @@ class Search:
             parents, lives = take_rows(X, best), score.gather(1, best) > -torch.inf
             # There is always somebody to breed from.
             lives = lives | ~lives.any(dim=1, keepdim=True)
+        if self.moves_variables:
+            moved = _one_moved(take_rows(X, _spaced(score, _N_MOVED)), run, step)
+            X, score = torch.cat([X, moved], dim=1), torch.cat([score, score_of(moved)], dim=1)
         if self.climbs:
             best = snap(climb(score_of, _starts(X, score, population), _CLIMB), run.grid)
             X, score = torch.cat([X, best], dim=1), torch.cat([score, score_of(best)], dim=1)
@@ -218,12 +228,30 @@ class Search:
         return torch.cat([X, _on_faces(X[:, ::_FACE_SHARE], run, f"{name}/faces", step)], dim=1)
 
 
+def _spaced(score: Float[Tensor, "b k"], n: int) -> Int[Tensor, "b n"]:
+    """Return n of the candidates of largest scores, one of so many: the best are alike."""
+    best = score.argsort(dim=1, descending=True, stable=True)
+    return best[:, : n * _STRIDE : _STRIDE]
+
+
+def _one_moved(X: Float[Tensor, "b k d"], run: RunView, step: int) -> Float[Tensor, "b j d"]:
+    """Return candidates with each variable elsewhere, one at a time, half of them on faces.
+
+    Where the models are wrong about one variable, all other candidates have it at the same
+    wrong place, and nothing would ever be learned.
+    """
+    b, k, d = X.shape
+    u = uniforms(run.seeds, "moved", step, (k, d, 1), dtype=run.dtype)
+    where = (2.0 * u - 0.5).clamp(0.0, 1.0)
+    is_moved = torch.eye(d, dtype=torch.bool, device=X.device)
+    return snap(torch.where(is_moved, where, X.unsqueeze(2)).reshape(b, k * d, d), run.grid)
+
+
 def _starts(
     X: Float[Tensor, "b k d"], score: Float[Tensor, "b k"], population: Population
 ) -> Float[Tensor, "b s d"]:
     """Return where candidates start to climb: some of the best, some along the front."""
-    best = score.argsort(dim=1, descending=True, stable=True)
-    best = best[:, : _N_CLIMB_BEST * _CLIMB_STRIDE : _CLIMB_STRIDE]
+    best = _spaced(score, _N_CLIMB_BEST)
     F, alive = population.F[..., 0], population.alive
     order = F.masked_fill(~alive, torch.inf).argsort(dim=1, stable=True)
     share = torch.arange(_N_CLIMB_FRONT, device=F.device) / _N_CLIMB_FRONT

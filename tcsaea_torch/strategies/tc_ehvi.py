@@ -5,14 +5,15 @@ co-surrogate, belief by confidence and RVEA on the surrogates, and makes each st
 f = f_f, s = f_s, D_f the points with a fast value and D_s those with a slow one:
 
 1. Models. A Gaussian process for each objective, with a constant trend and one of several
-   kernels: ARD, r = exp(-sum_k theta_k d_k^2), or additive of second order [Duvenaud2011],
+   kernels: joint, r = exp(-sum_k theta_k d_k^2), or additive of second order [Duvenaud2011],
 
        r = (sum_k a_k z_k + w sum_{k<l} a_k a_l z_k z_l) / U0,   z_k = exp(-theta_k |d_k|^p).
 
-   GP_f's kernel is the one with the smallest leave-one-out errors, space-filling points and
-   others having the same say. GP_s has few points, so that hyper-parameters can explain them
-   whatever they are: its kernel is chosen by cross-validation, and two kinds have a prior on
-   theta and a. Variances are multiplied so that intervals hold the errors of points left out.
+   Most kinds fit a nugget, so that what is rough in a function does not bend the rest. GP_f's
+   kernel is the one with the smallest leave-one-out errors, space-filling points and others
+   having the same say. GP_s has few points, so that hyper-parameters can explain them whatever
+   they are: they have priors, and its kernel is chosen by cross-validation. Variances are
+   multiplied so that intervals hold the errors of points left out.
 
 2. Co-surrogate. The paper models s - f. Here a link t(f, s) is learned over x, or s over
    (x, f); see `transfer.links`: difference, log ratio, angle, autoregression. Leave-one-out
@@ -33,8 +34,8 @@ f = f_f, s = f_s, D_f the points with a fast value and D_s those with a slow one
        EHVI(x) = sum_i (EI_f(b_{i+1}) - EI_f(b_i)) EI_s(h_i),   EI(b) = E (b - y)^+,
 
    in logarithms, of predictions cut off at known lower bounds (`acquisition.hypervolume`).
-   Offspring of the predicted front and of the points of largest EHVI make up the pool, and
-   some that climb from these to the nearest maximum of EHVI.
+   Offspring of the predicted front and of the points of largest EHVI make up the pool, with
+   some of these that have one variable elsewhere, or climb to the nearest maximum of EHVI.
 
 4. Choice. Slow evaluations go to points of D_f and to new points, whichever have the larger
    EHVI. With f known, only s is left to chance: EHVI(x) = sum_i (b_{i+1} - max(b_i, f))^+
@@ -126,6 +127,8 @@ class TCEHVI:
     """Reference vectors, and room in the surrogate population."""
     uses_faces: bool = True
     """Whether candidates are also tried with variables on faces of the box."""
+    moves_variables: bool = True
+    """Whether the best candidates are also tried with each variable elsewhere, one at a time."""
     climbs: bool = True
     """Whether candidates also climb to the nearest maximum of EHVI."""
     uses_ref_point: bool = True
@@ -154,7 +157,7 @@ class TCEHVI:
         keep_checked(self, check_int, "n_new", "refit_every", minimum=1)
         keep_checked(self, check_int, "n_ref_vectors", minimum=2)
         for switch in (
-            "strict_clock", "asynchronous", "calibrated", "uses_faces",
+            "strict_clock", "asynchronous", "calibrated", "uses_faces", "moves_variables",
             "climbs", "uses_ref_point", "guesses_bounds", "noisy", "failure_model",
         ):  # fmt: skip
             check_bool(switch, getattr(self, switch))
@@ -337,6 +340,7 @@ class TCEHVI:
             rvea=self.search,
             n_ref_vectors=self.n_ref_vectors,
             uses_faces=self.uses_faces,
+            moves_variables=self.moves_variables,
             climbs=self.climbs,
         )
 
