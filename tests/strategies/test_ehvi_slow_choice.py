@@ -110,12 +110,12 @@ def test_other_kernels_must_be_clearly_better_than_the_first(monkeypatch, n):
 def test_the_slow_source_is_judged_again_when_rows_have_grown(judged):
     some = learner("slow", kernels=("ard", "additive"))
     state, sizes = {}, []
-    n = 10
-    later = math.ceil(_JUDGED_GROWTH * n)
+    first = 10
+    later = math.ceil(_JUDGED_GROWTH * first)
     last = math.ceil(_JUDGED_GROWTH * later)
     # The clock does not matter, nor what predictions rest on.
     for n, clock, is_judged in (
-        (n, 10, True), (n, 11, False), (later - 1, 900, False), (later, 901, True),
+        (first, 10, True), (first, 11, False), (later - 1, 900, False), (later, 901, True),
         (last - 1, 902, False), (last, 903, True),
     ):  # fmt: skip
         before = len(judged)
