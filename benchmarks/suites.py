@@ -82,7 +82,10 @@ class Definition:
 
     def make_strategy(self) -> Strategy:
         """Make the strategy with its settings."""
-        return strategies.get(self.strategy, **json.loads(self.settings or "{}"))
+        settings = json.loads(self.settings or "{}")
+        # JSON has no tuples, and strategies no lists.
+        settings = {k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()}
+        return strategies.get(self.strategy, **settings)
 
     @property
     def column(self) -> str:

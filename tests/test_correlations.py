@@ -15,7 +15,7 @@ BATCHES = [((), (), ()), ((3,), (3,), (3,)), ((1,), (3,), (3,)), ((), (), (3,)),
            ((2, 1), (3,), (2, 3)), ((2, 3), (2, 3), ())]  # fmt: skip
 
 
-@pytest.mark.parametrize("p", [None, 1.5, 1.2])
+@pytest.mark.parametrize("p", [None, 1.5, 1.2, 1.0])
 @pytest.mark.parametrize("batches", BATCHES)
 @pytest.mark.parametrize("n_block", [1, 50, 2**16])
 def test_blocks_give_what_gradients_are_taken_of(n_block, batches, p, monkeypatch):
@@ -34,7 +34,7 @@ def test_blocks_give_what_gradients_are_taken_of(n_block, batches, p, monkeypatc
     assert torch.equal(again, found)
 
 
-@pytest.mark.parametrize("p", [None, 1.5])
+@pytest.mark.parametrize("p", [None, 1.5, 1.0])
 def test_single_precision_and_one_dimension(p):
     for dtype, d in ((torch.float32, 4), (torch.float64, 1)):
         A, B = draw(9, d, dtype=dtype), draw(6, d, seed=1, dtype=dtype)
@@ -48,7 +48,7 @@ def test_single_precision_and_one_dimension(p):
         )
 
 
-@pytest.mark.parametrize("p", [None, 1.5, 1.2])
+@pytest.mark.parametrize("p", [None, 1.5, 1.2, 1.0])
 def test_arguments_stay_as_they_are(p):
     theta = 9.0 * draw(2, 4, seed=2)
     powers = None if p is None else torch.full_like(theta, p)
@@ -124,7 +124,7 @@ def test_points_that_coincide_have_no_slope(p):
     assert torch.equal(slope, torch.zeros_like(slope))
 
 
-@pytest.mark.parametrize("p", [None, 1.5])
+@pytest.mark.parametrize("p", [None, 1.5, 1.0])
 def test_slopes_in_single_precision(p):
     given = arguments_of(((2,), (2,), (2,)), p)
     few = [t if t is None else t.float() for t in given]

@@ -100,11 +100,76 @@ def test_targets_are_the_best_of_the_paper(tmp_path):
     assert "| median |  | tc-saea | 1 of 2 reached |  | 2 |" in table.markdown
 
 
+WHOLE = {
+    name: Definition(problem=name, strategy="tc-ehvi", settings='{"uses_ref_point": false}')
+    for name in ("dtlz1", "dtlz2", "uf1")
+}
+
+
+def without(part, name):
+    settings = {"link": '{"link": null}', "climbing": '{"climbs": false}'}[part]
+    return replace(WHOLE[name], settings=settings)
+
+
+def parts(store, *definitions):
+    names = {str(without(part, "uf1").settings): part for part in ("link", "climbing")}
+    table = comparisons.parts(store, suite_of(*definitions, parts=names))
+    return table, list(csv.DictReader(io.StringIO(table.csv)))
+
+
+def runs(definition, *igds):
+    return [row(definition, seed, igd=igd) for seed, igd in enumerate(igds, start=100)]
+
+
+def test_each_part_is_worth_what_is_lost_without_it(tmp_path):
+    definitions = (
+        *WHOLE.values(), *(without(part, name) for part in ("link", "climbing") for name in WHOLE),
+    )  # fmt: skip
+    with Store(tmp_path) as store:
+        # Means 0.3, 2 and 10; of five runs each, ranges that are apart differ significantly.
+        store.add(runs(WHOLE["dtlz1"], 0.1, 0.2, 0.3, 0.4, 0.5))
+        store.add(runs(WHOLE["dtlz2"], 1.8, 1.9, 2.0, 2.1, 2.2))
+        store.add(runs(WHOLE["uf1"], 8.0, 9.0, 10.0, 11.0, 12.0))
+        # Ratios of means: 1.2 / 0.3 = 4, 2 / 2 = 1, and 5 / 10 = 0.5.
+        store.add(runs(without("link", "dtlz1"), 1.0, 1.1, 1.2, 1.3, 1.4))
+        store.add(runs(without("link", "dtlz2"), 1.85, 1.95, 2.0, 2.05, 2.15))
+        store.add(runs(without("link", "uf1"), 3.0, 4.0, 5.0, 6.0, 7.0))
+        # One problem alone: 40 / 10, all runs worse.
+        store.add(runs(without("climbing", "uf1"), 20.0, 30.0, 40.0, 50.0, 60.0))
+        table, (link, climbing) = parts(store, *definitions)
+    assert (link["part"], climbing["part"]) == ("link", "climbing")
+    # Geometric means: sqrt(4 * 1) of DTLZ, and the third root of 4 * 1 * 0.5.
+    assert float(link["dtlz"]) == pytest.approx(2.0)
+    assert float(link["uf"]) == pytest.approx(0.5)
+    assert float(link["all"]) == pytest.approx(2.0 ** (1 / 3))
+    assert float(link["largest"]) == pytest.approx(4.0)
+    assert float(link["smallest"]) == pytest.approx(0.5)
+    assert (link["largest_on"], link["smallest_on"]) == ("dtlz1", "uf1")
+    assert [link["n_worse"], link["n_better"], link["n_problems"]] == ["1", "1", "3"]
+    assert climbing["dtlz"] == ""
+    assert float(climbing["uf"]) == float(climbing["all"]) == pytest.approx(4.0)
+    assert [climbing["n_worse"], climbing["n_better"], climbing["n_problems"]] == ["1", "0", "1"]
+    assert "| link | 2 | 0.5 | 1.26 | 4 (dtlz1) | 0.5 (uf1) | 1 / 1 | 3 |" in table.markdown
+    assert "| climbing |  | 4 | 4 | 4 (uf1) | 4 (uf1) | 1 / 0 | 1 |" in table.markdown
+
+
+def test_parts_without_runs_to_compare_are_left_out(tmp_path):
+    definitions = (WHOLE["dtlz1"], without("link", "dtlz1"), without("climbing", "uf1"))
+    with Store(tmp_path) as store:
+        store.add(runs(WHOLE["dtlz1"], 0.1, 0.2))
+        store.add(runs(without("climbing", "uf1"), 0.1, 0.2))  # there is no whole of it
+        table, lines = parts(store, *definitions)
+    assert lines == []
+    assert "| link" not in table.markdown
+    assert "| climbing" not in table.markdown
+
+
 def test_suites_say_which_comparisons_they_want(tmp_path):
     with Store(tmp_path) as store:
         for name, expected in (
             ("breadth", ["breadth-ratio"]),
             ("own-dtlz", ["own-dtlz-targets"]),
+            ("own-ablation", ["own-ablation-parts"]),
             ("table-1", []),
         ):
             made = comparisons.make(store, suites.get(name))
@@ -112,11 +177,17 @@ def test_suites_say_which_comparisons_they_want(tmp_path):
             assert all("Nothing has been run." in table.markdown for table in made)
 
 
-def test_the_command_writes_them(tmp_path, capsys):
-    folder = ["--results", str(tmp_path)]
-    assert main(["tables", "own-uf", *folder]) == 0
-    assert (tmp_path / "tables" / "own-uf-targets.md").exists()
-    assert "own-uf: IGD and the paper's best" in capsys.readouterr().out
+@pytest.mark.parametrize(
+    ("suite", "table", "title"),
+    [
+        ("own-uf", "own-uf-targets", "own-uf: IGD and the paper's best"),
+        ("own-ablation", "own-ablation-parts", "own-ablation: what each part is worth"),
+    ],
+)
+def test_the_command_writes_them(tmp_path, capsys, suite, table, title):
+    assert main(["tables", suite, "--results", str(tmp_path)]) == 0
+    assert (tmp_path / "tables" / f"{table}.md").exists()
+    assert title in capsys.readouterr().out
 
 
 def test_every_problem_of_the_breadth_suites_has_a_front_and_a_reference_point():

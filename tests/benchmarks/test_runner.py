@@ -1,10 +1,11 @@
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,8 @@ from benchmarks.__main__ import main
 from benchmarks.peers import base
 from benchmarks.store import Store
 from benchmarks.suites import Definition, Suite
-from tcsaea_torch import problems
+from tcsaea_torch import TCEHVI, problems
+from tcsaea_torch.strategies.ehvi_surrogates import KERNEL_KINDS
 
 ROOT = Path(__file__).parent.parent.parent
 RANDOM = Definition(problem="dtlz2", strategy="random", n_slow=12, n_init=5)
@@ -197,7 +199,7 @@ def test_the_commands(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", "ablation"], "suite must be one of .*did you mean 'released-ablations'"),
+        (["run", "own-ablations"], "suite must be one of .*did you mean 'own-ablation'"),
         (["run", "mixed-smoke", "--device", "warp"], "device must name"),
         (["run", "mixed-smoke", "--seeds", "0"], "seeds must be"),
         (["run", "mixed-smoke", "--workers", "-1"], "workers must be"),
@@ -230,16 +232,82 @@ def test_the_sealed_suite_holds_each_problem_with_either_objective_slow():
     assert strategies == {suites.RIVAL, *suites.OURS}
 
 
-def test_both_clocks_are_measured_where_a_strategy_has_two(monkeypatch):
-    @dataclass(frozen=True, kw_only=True)
-    class Clocked:
-        strict_clock: bool = True
+@dataclass(frozen=True, kw_only=True)
+class Clocked:
+    strict_clock: bool = True
 
-    for name, expected in (("tc-saea", [None]), ("clocked", [None, '{"strict_clock": false}'])):
-        monkeypatch.setattr(suites, "OURS", (name,))
-        if name == "clocked":
-            monkeypatch.setattr(suites.strategies, "get", lambda name: Clocked())
-        assert [d.settings for d in suites._own(("dtlz2",))] == expected
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    uses_ref_point: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Both(Clocked, Told):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("strategy", "expected"),
+    [
+        (object(), [{}]),
+        (Clocked(), [{}, {"strict_clock": False}]),
+        (Told(), [{"uses_ref_point": False}]),
+        (
+            Both(),
+            [{"uses_ref_point": False}, {"strict_clock": False, "uses_ref_point": False}],
+        ),
+    ],
+)
+def test_both_clocks_are_measured_where_a_strategy_has_two(monkeypatch, strategy, expected):
+    """The strict one first; no strategy is told the reference point."""
+    monkeypatch.setattr(suites, "OURS", ("ours",))
+    monkeypatch.setattr(suites.strategies, "get", lambda name: strategy)
+    found = list(suites._own(("dtlz2", "uf1")))
+    assert [json.loads(d.settings or "{}") for d in found[::2]] == expected
+    assert [json.loads(d.settings or "{}") for d in found[1::2]] == expected
+    assert [d.problem for d in found] == ["dtlz2", "uf1"] * len(expected)
+    # Nothing is said where all is as by default.
+    assert "{}" not in {d.settings for d in found}
+
+
+def test_our_own_suites_hold_every_cell_with_either_clock():
+    both = [{"uses_ref_point": False}, {"strict_clock": False, "uses_ref_point": False}]
+    for name, n_problems in (("own-dtlz", 9), ("own-uf", 2 * 7), ("own-onemax", 9)):
+        definitions = suites.get(name).definitions
+        cells: dict[tuple, list] = {}
+        for d in definitions:
+            assert d.strategy in suites.OURS
+            cell = (d.problem, d.box, d.corr, d.tau)
+            cells.setdefault(cell, []).append(json.loads(d.settings or "{}"))
+        assert len(cells) == 2 * n_problems
+        assert {cell[-1] for cell in cells} == {5.0, 10.0}
+        assert all(settings == both for settings in cells.values())
+
+
+def test_the_ablation_takes_one_part_away_at_a_time():
+    suite = suites.get("own-ablation")
+    n = len(suites.PROBLEMS)
+    assert len(suite.definitions) == n * (1 + len(suites.PARTS))
+    whole = suite.definitions[0].make_strategy()
+    assert {d.settings for d in suite.definitions[:n]}.isdisjoint(suite.parts)
+    assert list(suite.parts.values()) == list(suites.PARTS)
+    for definition in suite.definitions[n:]:
+        found, part = definition.make_strategy(), suite.parts[str(definition.settings)]
+        assert isinstance(found, TCEHVI)
+        changed = {
+            field.name: getattr(found, field.name)
+            for field in fields(found)
+            if getattr(found, field.name) != getattr(whole, field.name)
+        }
+        assert len(changed) == 1, part
+        if part.endswith(" kernel"):
+            left_out = part.removesuffix(" kernel")
+            assert changed["kernels"] == tuple(k for k in KERNEL_KINDS if k != left_out)
+        if part == "choice of kernels":
+            assert len(changed["kernels"]) == 1
+    named = {part.removesuffix(" kernel") for part in suites.PARTS if part.endswith(" kernel")}
+    assert named == set(KERNEL_KINDS)
 
 
 def test_runs_of_peers_are_shared_with_the_older_suite():

@@ -5,36 +5,28 @@ from typing import Any
 
 import torch
 
-from tcsaea_torch.models import Candidate, FitConfig, Hyperparameters, TrainingSet
-from tcsaea_torch.strategies.ehvi_surrogates import KERNEL_KINDS, Learner, sources
+from tcsaea_torch.models import Candidate, Hyperparameters, TrainingSet
+from tcsaea_torch.strategies.ehvi_surrogates import (
+    _KERNELS,
+    _MEDIAN_SUM,
+    _NUGGET,
+    _THETA_SPREAD,
+    KERNEL_KINDS,
+    Learner,
+    sources,
+)
 from tests.models.models import draw, wavy
 
 B, D = 3, 3
 CONSTANT = torch.zeros(B, dtype=torch.bool)
-CONFIGS = {
-    "ard": FitConfig(theta_range=(1e-6, 1e3), nugget=1e-8),
-    "additive": FitConfig(kernel="additive", nugget=1e-8),
-    "smooth": FitConfig(
-        kernel="additive", starts=(0.3, 5.0), theta_prior=(1.0, 2.0), amplitude_spread=1.0,
-        nugget=1e-8,
-    ),
-    "cautious": FitConfig(
-        kernel="additive", starts=(5.0,), theta_prior=(20.0, 1.0), amplitude_spread=0.75,
-        nugget=1e-8,
-    ),
-    "soft": FitConfig(
-        theta_range=(1e-6, 1e3), nugget="fit", nugget_range=(1e-4, 0.1),
-        nugget_prior=(0.005, 1.0),
-    ),
-    "rough": FitConfig(kernel="additive", p=1.5, nugget=1e-8),
-}  # fmt: skip
 
 
-def config_of(model, kernel):
-    """Joint kernels of GP_s have a prior, by the number of dimensions."""
-    if model == "slow" and kernel in ("ard", "soft"):
-        return replace(CONFIGS[kernel], theta_prior=(12.0 / D, 3.5))
-    return CONFIGS[kernel]
+def config_of(kernel):
+    """Joint kernels have a prior, by the number of dimensions; without noise, rows are exact."""
+    config = _KERNELS[kernel]
+    if config.kernel == "power-exponential":
+        config = replace(config, theta_prior=(_MEDIAN_SUM / D, _THETA_SPREAD))
+    return config if config.nugget == "fit" else replace(config, nugget=_NUGGET)
 
 
 def training(n, *, seed=0, noise=0.0):
@@ -54,5 +46,5 @@ def candidates_of(some, state):
         prefix = f"{some.model}/{source.name}."
         values = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
         hyper = Hyperparameters(**values)
-        found.append(Candidate(config=config_of(some.model, source.kernel), hyperparameters=hyper))
+        found.append(Candidate(config=config_of(source.kernel), hyperparameters=hyper))
     return found

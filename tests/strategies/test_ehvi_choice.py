@@ -58,10 +58,11 @@ def choice_of(rows, pool, *, b=1, noisy=False, n_fast_left=50, ref_point=None, s
     )  # fmt: skip
 
 
-def taken(choice, n):
-    """Return each run's rows and new points."""
+def taken(choice, n, n_fast=None):
+    """Return each run's rows and new points; new ones may cost all of the fast budget."""
     n = torch.as_tensor(n)
-    rows, X, is_new, front = choice.slow_points(n, choice.pool.front)
+    n_fast = choice.run.left[:, FAST] if n_fast is None else torch.as_tensor(n_fast)
+    rows, X, is_new, front = choice.slow_points(n, n_fast, choice.pool.front)
     assert rows.shape == choice.run.archive.observed.shape[:2]
     assert X.shape[:2] == is_new.shape
     # The front holds what is believed of the chosen, but for random ones.
@@ -203,6 +204,43 @@ def test_new_points_keep_to_the_fast_budget(left, n):
     assert len(new) == min(n - len(rows), left)
 
 
+def test_new_points_compete_where_all_of_the_slow_ones_could_be_new():
+    b, n = 4, 3
+    choice = choice_of(
+        near_bad(b, N_FAST, seed=3), near_front(b, N_POOL, width=0.01), b=b, n_fast_left=n
+    )
+    # The last one could pay by what it may cost, but not by the budget.
+    choice.run.used[3, FAST] += 1
+    rows, new = taken(choice, [n] * b, n_fast=[n - 1, n, n + 1, 50])
+    assert [len(x) for x in rows] == [n, 0, 0, n]
+    assert [len(x) for x in new] == [0, n, n, 0]
+    # Those that are left out do not change which rows are the best.
+    score = torch.full_like(choice.pool.score, -torch.inf)
+    expected, _ = taken(replace(choice, pool=replace(choice.pool, score=score)), [n] * b)
+    assert rows[0] == expected[0]
+    assert rows[3] == expected[3]
+
+
+def test_where_rows_are_too_few_the_budget_counts_alone():
+    """Slow evaluations are not left out for what new points cost."""
+    n, b = 5, 2
+    pool = near_front(b, N_POOL, seed=50)
+    choice = choice_of(near_front(b, 4), pool, b=b)
+    # The second run has a row more.
+    choice.run.archive.observed[0, -1, FAST] = False
+    few = replace(choice, known=replace(choice.known, observed=choice.run.archive.observed))
+    found = taken(few, [n, 4], n_fast=[0, 0])
+    expected = taken(few, [n, 4])
+    assert found[0][0] == expected[0][0]
+    assert torch.equal(found[1][0], expected[1][0])
+    assert len(found[0][0]) + len(found[1][0]) == n
+    assert len(found[1][0]) >= n - 3
+    # With as many rows as slow evaluations, these are taken, good or bad.
+    assert found[0][1] == list(range(N_BOTH, N_BOTH + 4))
+    assert len(found[1][1]) == 0
+    assert len(expected[1][1]) > 0
+
+
 def test_nothing_is_taken_where_nothing_is_asked_for():
     choice = choice_of(near_front(1, N_FAST), near_front(1, N_POOL, seed=50))
     assert [len(part[0]) for part in taken(choice, [0])] == [0, 0]
@@ -244,3 +282,61 @@ def test_what_lies_beyond_the_reference_point_is_not_taken():
     assert len(rows) == 5
     assert inside[rows].all()
     assert not inside[N_BOTH:].all()
+
+
+# ---------------------------------------------------------------- spread
+
+
+def on_front(b, n):
+    """Points of the whole front, none of which dominates another."""
+    return torch.linspace(0.2, 0.8, n).double()[None, :, None].expand(b, n, 2)
+
+
+def spread_points(choice, n):
+    """Return each run's new fast points, all of them to spread over the predicted front."""
+    n = torch.as_tensor(n)
+    X, count = choice.fast_points(n, n, choice.pool.X[:, :0], choice.pool.front)
+    return [x[c] for x, c in zip(X, count, strict=True)]
+
+
+def members(points, choice, i):
+    """Return which members of the predicted front were chosen."""
+    X = choice.pool.population.X[i]
+    return [int((X == x).all(dim=-1).nonzero()) for x in points]
+
+
+@pytest.mark.parametrize("n", [1, 4, 8])
+def test_spread_keeps_to_what_lies_within_the_reference_point(n):
+    point = torch.tensor([[0.2, 0.6], [10.0, 10.0]]).double()
+    choice = choice_of(near_bad(2, N_FAST), on_front(2, N_POOL), b=2, ref_point=point)
+    inside = (Toy().evaluate(on_front(2, N_POOL)) <= point.unsqueeze(1)).all(dim=-1)
+    assert inside.sum(dim=1).tolist() == [9, N_POOL]
+    for i, points in enumerate(spread_points(choice, [n, n])):
+        picks = members(points, choice, i)
+        assert len(set(picks)) == n
+        assert inside[i, picks].all()
+        if n == 8 and i == 1:  # from all over the front
+            assert min(picks) < 4
+            assert max(picks) >= N_POOL - 4
+
+
+def test_where_nothing_reaches_the_reference_point_all_of_the_front_is_spread_over():
+    beyond = torch.tensor([[-0.1, -0.1]]).double()
+    rows, pool = near_bad(1, N_FAST), on_front(1, N_POOL)
+    choice = choice_of(rows, pool, ref_point=beyond)
+    (points,) = spread_points(choice, [6])
+    (expected,) = spread_points(choice_of(rows, pool, ref_point=100.0 - beyond), [6])
+    assert members(points, choice, 0) == members(expected, choice, 0)
+    assert len(points) == 6
+
+
+def test_members_that_are_known_do_not_count_as_within_the_reference_point():
+    """The only ones within it were evaluated: the others show the way."""
+    point = torch.tensor([[0.2, 0.6]]).double()
+    X = on_front(1, N_POOL)
+    inside = (Toy().evaluate(X[0]) <= point).all(dim=-1)
+    choice = choice_of(torch.cat([X[:, inside], near_bad(1, 2)], dim=1), X, ref_point=point)
+    (points,) = spread_points(choice, [3])
+    picks = members(points, choice, 0)
+    assert len(set(picks)) == 3
+    assert not inside[picks].any()

@@ -2,13 +2,19 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from tcsaea_torch.models import BFGSOptions
 from tcsaea_torch.models.choice import condition_chosen, cross_validate
 from tcsaea_torch.strategies import ehvi_surrogates
+from tcsaea_torch.strategies.ehvi_surrogates import (
+    _JUDGED,
+    _JUDGED_GROWTH,
+    _MARGIN,
+    _SLOW_GROWTH,
+)
 from tests.models.models import draw, same
 from tests.strategies.learners import (
     CONSTANT,
@@ -48,11 +54,24 @@ def every_row(train):
 
 def held_out(some, train):
     """The errors of each source's fits without a fifth of the rows, from scratch."""
-    options = BFGSOptions(max_evaluations=60)
     return [
-        cross_validate(train, replace(config_of("slow", s.kernel), options=options), trend=CONSTANT)
+        cross_validate(train, replace(config_of(s.kernel), options=_JUDGED), trend=CONSTANT)
         for s in some.sources
     ]
+
+
+def cross_validated(monkeypatch, densities):
+    """Let cross-validation find such scores, for each run, of each kernel in turn."""
+    found = iter(densities)
+
+    def scored(train, config, *, trend):
+        errors = cross_validate(train, config, trend=trend)
+        scores = torch.tensor(next(found)).double()
+        return SimpleNamespace(
+            calibrated_density=lambda: scores, variance_factor=errors.variance_factor
+        )
+
+    monkeypatch.setattr(ehvi_surrogates, "cross_validate", scored)
 
 
 @pytest.mark.parametrize("calibrated", [False, True])
@@ -62,7 +81,9 @@ def test_the_slow_source_is_chosen_by_cross_validation(calibrated):
     models, state = some.choose(state, train, every_row(train), 18)
     found = held_out(some, train)
     scores = torch.stack([errors.calibrated_density() for errors in found], dim=-1)
-    assert torch.equal(models.choice, scores.argmax(dim=-1))
+    others = scores[:, 1:].max(dim=-1)
+    is_better = others.values > scores[:, 0] + _MARGIN / 18**0.5
+    assert torch.equal(models.choice, torch.where(is_better, 1 + others.indices, 0))
     assert torch.equal(state["slow/choice"], models.choice)
     assert state["slow/judged"] == 18
     expected = condition_chosen(train, candidates_of(some, state), models.choice, trend=CONSTANT)
@@ -75,44 +96,64 @@ def test_the_slow_source_is_chosen_by_cross_validation(calibrated):
         same(models.predict(Z)[1][i], variance[i] * (factor if calibrated else 1.0), 1e-12)
 
 
+@pytest.mark.parametrize("n", [9, 16, 100])
+def test_other_kernels_must_be_clearly_better_than_the_first(monkeypatch, n):
+    """By less with more rows, whose scores are more certain; rows that are gone do not count."""
+    margin = _MARGIN / n**0.5
+    near, far = 0.9 * margin, 1.1 * margin
+    cross_validated(monkeypatch, [[0.0, 0.0, 5.0], [near, far, 5.0 + near], [near, 0.1, 5.0 + far]])
+    some = learner("slow", kernels=("soft", "ard", "cautious"))
+    state = some.fit({}, slow_rows(n, gone=7), "mixed", n)
+    assert state["slow/choice"].tolist() == [0, 1, 2]
+
+
 def test_the_slow_source_is_judged_again_when_rows_have_grown(judged):
     some = learner("slow", kernels=("ard", "additive"))
+    state, sizes = {}, []
+    first = 10
+    later = math.ceil(_JUDGED_GROWTH * first)
+    last = math.ceil(_JUDGED_GROWTH * later)
     # The clock does not matter, nor what predictions rest on.
-    state = {}
-    for n, clock, expected in (
-        (10, 10, 2), (10, 11, 0), (13, 900, 0), (14, 901, 2), (19, 902, 0), (20, 903, 2),
+    for n, clock, is_judged in (
+        (first, 10, True), (first, 11, False), (later - 1, 900, False), (later, 901, True),
+        (last - 1, 902, False), (last, 903, True),
     ):  # fmt: skip
         before = len(judged)
         state = some.fit(state, slow_rows(n), "mixed", clock)
-        assert len(judged) - before == expected, n
-        assert state["slow/judged"] == {0: before and len(judged[-1][0].live[0]), 2: n}[expected]
+        assert len(judged) - before == 2 * is_judged, n
+        sizes += [n, n] * is_judged
+        assert state["slow/judged"] == sizes[-1]
+        made = len(judged)
         more = slow_rows(3 * n)
         models, after = some.choose(state, more, every_row(more), clock)
-        assert len(judged) - before == expected, n
+        assert len(judged) == made
         assert after == state
         assert torch.equal(models.choice, state["slow/choice"])
-    assert [train.X.shape[1] for train, _ in judged] == [10, 10, 14, 14, 20, 20]
-    assert {config.options.max_evaluations for _, config in judged} == {60}
+    assert [train.X.shape[1] for train, _ in judged] == sizes
+    assert {config.options for _, config in judged} == {_JUDGED}
 
 
-def test_all_kinds_are_fitted_when_they_are_judged_and_later_the_chosen_one_alone():
-    some, n, clock = learner("slow", kernels=("ard", "additive", "soft")), 14, 14
-    state = some.fit({}, slow_rows(n), "mixed", clock)
+def test_all_kinds_are_fitted_when_they_are_judged_and_later_the_chosen_ones_alone():
+    some, n = learner("slow", kernels=("ard", "additive", "soft")), 40
+    state = some.fit({}, slow_rows(n), "mixed", n)
     keys = [f"slow/{source.name}" for source in some.sources]
-    assert all(state[f"{key}/clock"] == clock for key in keys)
-    early = some.fit(state, slow_rows(n), "mixed", clock + 29)
+    assert all(state[f"{key}/n"] == n for key in keys)
+    # Fits wait for rows, not for the clock.
+    early = some.fit(state, slow_rows(math.ceil(_SLOW_GROWTH * n) - 1), "mixed", n + 900)
     assert all(early[key] is state[key] for key in early)
-    for choice in ([1, 1, 1], [2, 0, 2], [0, 1, 2]):
-        state, clock = {**state, "slow/choice": torch.tensor(choice)}, clock + 30
+    for choice in ([1, 1, 1], [2, 1, 2], [1, 2, 1]):
+        state, n = {**state, "slow/choice": torch.tensor(choice)}, math.ceil(_SLOW_GROWTH * n)
         before = dict(state)
-        state = some.fit(state, slow_rows(n + 2), "mixed", clock)
+        state = some.fit(state, slow_rows(n), "mixed", n)
         for i, key in enumerate(keys):
-            assert (state[f"{key}/clock"] == clock) == (i in choice)
+            assert (state[f"{key}/n"] == n) == (i in choice)
             assert (state[f"{key}.theta"] is before[f"{key}.theta"]) == (i not in choice)
         assert torch.equal(state["slow/choice"], torch.tensor(choice))
-    # When rows have grown all are, however lately one was.
-    state = some.fit(state, slow_rows(20), "mixed", clock + 1)
-    assert all(state[f"{key}/clock"] == clock + 1 for key in keys)
+        assert state["slow/judged"] == 40
+    # When kernels are judged again all are, however lately one was.
+    n = math.ceil(_JUDGED_GROWTH * 40)
+    state = some.fit(state, slow_rows(n), "mixed", n)
+    assert all(state[f"{key}/n"] == n for key in keys)
 
 
 def test_fits_alone_do_not_change_the_slow_choice(judged):
@@ -121,8 +162,9 @@ def test_fits_alone_do_not_change_the_slow_choice(judged):
     first, state = some.choose(state, train, every_row(train), 18)
     # As if another choice had been made: it is respected, with its factor.
     other = {**state, "slow/choice": 1 - first.choice, "slow/factor": 2.0 + draw(B)}
-    refitted = some.fit(other, training(18, seed=11), "mixed", 60)
-    assert not torch.equal(refitted["slow/mixed-ard.theta"], state["slow/mixed-ard.theta"])
+    refitted = some.fit(other, training(20, seed=11), "mixed", 60)
+    thetas = [f"slow/{some.sources[i].name}.theta" for i in set(other["slow/choice"].tolist())]
+    assert not any(torch.equal(refitted[key], state[key]) for key in thetas)
     made, Z = len(judged), draw(B, 7, D, seed=9)
     kept, after = some.choose(refitted, train, every_row(train), 60)
     assert len(judged) == made

@@ -5,13 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tcsaea_torch.models import BFGSOptions, choose
+from tcsaea_torch.models import BFGSOptions, TrainingSet, choose
 from tcsaea_torch.models.fitting import fit
 from tcsaea_torch.strategies import ehvi_surrogates
 from tcsaea_torch.strategies.ehvi_surrogates import KERNEL_KINDS, sources
 from tests.models.models import draw, same
 from tests.strategies.learners import (
-    CONFIGS,
     CONSTANT,
     B,
     D,
@@ -20,6 +19,8 @@ from tests.strategies.learners import (
     learner,
     training,
 )
+
+OF_SLOW = [kind for kind in KERNEL_KINDS if kind != "rough"]
 
 
 @pytest.fixture
@@ -47,13 +48,16 @@ def learned(some, state, n, kind, clock, fits):
 
 def test_sources_are_those_of_the_model():
     names = lambda *args: [source.name for source in sources(*args)]  # noqa: E731
-    fast = ["space-ard", "space-additive", "space-rough", "mixed-additive", "mixed-rough"]
+    # Rough kernels are for rows near the front, smooth and cautious ones for GP_s.
+    fast = ["space-soft", "space-ard", "space-additive", "mixed-soft", "mixed-additive",
+            "mixed-rough"]  # fmt: skip
     assert names("fast", KERNEL_KINDS) == names("joined", KERNEL_KINDS) == fast
-    assert names("slow", KERNEL_KINDS) == [f"mixed-{k}" for k in KERNEL_KINDS[:5]]
+    assert names("slow", KERNEL_KINDS) == [f"mixed-{kind}" for kind in OF_SLOW]
+    assert OF_SLOW[0] == "soft"
     assert names("slow", ("ard",)) == ["mixed-ard"]
     assert names("fast", ("ard",)) == ["space-ard"]
     assert names("slow", ("rough", "cautious")) == ["mixed-cautious"]
-    assert names("fast", ("cautious", "ard", "soft")) == ["space-ard"]
+    assert names("fast", ("cautious", "ard", "soft")) == ["space-ard", "space-soft", "mixed-soft"]
 
 
 @pytest.mark.parametrize("kernel", KERNEL_KINDS)
@@ -77,16 +81,24 @@ def test_fits_begin_where_related_ones_have_ended():
     }
     assert set(starts["slow"].values()) == {None}
     assert starts["fast"] == {
-        "space-ard": None, "space-additive": None, "space-rough": "fast/space-additive",
-        "mixed-additive": "fast/space-additive", "mixed-rough": "fast/space-rough",
+        "space-soft": None, "space-ard": None, "space-additive": None,
+        "mixed-soft": "fast/space-soft", "mixed-additive": "fast/space-additive",
+        "mixed-rough": "fast/space-additive",
     }  # fmt: skip
     assert starts["joined"] == {
-        "space-ard": "fast/space-ard", "space-additive": "fast/space-additive",
-        "space-rough": "fast/space-rough", "mixed-additive": "joined/space-additive",
-        "mixed-rough": "joined/space-rough",
+        "space-soft": "fast/space-soft", "space-ard": "fast/space-ard",
+        "space-additive": "fast/space-additive", "mixed-soft": "joined/space-soft",
+        "mixed-additive": "joined/space-additive", "mixed-rough": "joined/space-additive",
     }  # fmt: skip
-    alone = sources("fast", ("rough",))
-    assert [s.starts_at for s in alone] == [None, "fast/space-rough"]
+
+
+def test_a_rough_kernel_begins_from_scratch_where_there_is_no_additive_one(fits):
+    some = learner(kernels=("ard", "rough"))
+    state = some.fit({}, training(20), "space", 20)
+    some.fit(state, training(20), "mixed", 20)
+    assert [init for _, _, init in fits] == [None, None]
+    assert fits[1][1].p == 1.0
+    assert fits[1][1].options.max_evaluations == fits[0][1].options.max_evaluations
 
 
 # --- when fits are due ---
@@ -113,7 +125,7 @@ def test_only_sources_of_such_rows_are_fitted(fits):
     state, made = learned(some, {}, 20, "space", 20, fits)
     assert made == 3
     state, made = learned(some, state, 20, "mixed", 20, fits)
-    assert made == 2
+    assert made == 3
     assert {key.split(".")[0] for key in state if ".theta" in key} == {
         f"fast/{source.name}" for source in some.sources
     }
@@ -132,19 +144,55 @@ def test_other_models_are_not_touched():
 
 def test_a_fit_is_that_of_its_kernel_and_its_rows(fits):
     state = learner().fit({}, training(20), "space", 20)
-    for (train, config, _), kernel in zip(fits, ("ard", "additive", "rough"), strict=True):
-        assert replace(config, options=BFGSOptions()) == CONFIGS[kernel]
+    for (train, config, _), kernel in zip(fits, ("soft", "ard", "additive"), strict=True):
+        assert replace(config, options=BFGSOptions()) == config_of(kernel)
         assert train.X.shape == (B, 20, D)
-    expected = fit(training(20), fits[0][1], trend=CONSTANT).hyperparameters
+    expected = fit(training(20), fits[1][1], trend=CONSTANT).hyperparameters
     assert torch.equal(state["fast/space-ard.theta"], expected.theta)
+
+
+def test_kernels_are_what_they_are_said_to_be():
+    kinds = {kind: config_of(kind) for kind in KERNEL_KINDS}
+    assert {kind for kind, config in kinds.items() if config.kernel == "additive"} == {
+        "additive", "smooth", "cautious", "rough"
+    }  # fmt: skip
+    fitted = {kind for kind, config in kinds.items() if config.nugget == "fit"}
+    assert fitted == {"soft", "additive", "smooth"}
+    for kind in fitted:
+        low, high = kinds[kind].nugget_range
+        prior = kinds[kind].nugget_prior
+        assert prior is not None
+        assert low < prior[0] < high
+    assert {kind for kind, config in kinds.items() if config.p == 1.0} == {"rough"}
+    # The sum of a joint kernel's thetas has one prior, whatever the number of dimensions.
+    for kind in ("soft", "ard"):
+        assert kinds[kind].theta_prior == (pytest.approx(12.0 / D), 3.5)
+
+
+@pytest.mark.parametrize("model", ["fast", "slow", "joined"])
+@pytest.mark.parametrize("d", [2, 5])
+def test_thetas_of_joint_kernels_have_a_prior_in_all_models(fits, model, d):
+    X = draw(B, 12, d)
+    train = TrainingSet(X=X, y=X.sum(dim=-1), noise_var=torch.zeros(B, 12).double())
+    some = learner(model, kernels=("soft", "ard"))
+    state = {} if model == "slow" else some.fit({}, train, "space", 12)
+    some.fit(state, train, "mixed", 12)
+    assert len(fits) == len(some.sources)
+    for _, config, _ in fits:
+        centre, spread = config.theta_prior
+        assert centre == pytest.approx(12.0 / d)
+        assert spread == 3.5
 
 
 def test_the_slow_objective_has_a_cautious_fit(fits):
     state = learner("slow").fit({}, training(10), "mixed", 10)
     found = [replace(config, options=BFGSOptions()) for _, config, _ in fits]
-    assert found == [config_of("slow", kernel) for kernel in KERNEL_KINDS[:5]]
-    nugget = state["slow/mixed-soft.nugget"]
-    assert ((nugget > 0.99e-4) & (nugget < 0.101)).all()
+    assert found == [config_of(kernel) for kernel in OF_SLOW]
+    for kernel in ("soft", "additive", "smooth"):
+        low, high = config_of(kernel).nugget_range
+        nugget = state[f"slow/mixed-{kernel}.nugget"]
+        assert ((nugget > 0.99 * low) & (nugget < 1.01 * high)).all()
+    assert "slow/mixed-cautious.nugget" not in state
     # Its thetas stay near the prior's, which those of the bold fit need not.
     spread = {
         kernel: (state[f"slow/mixed-{kernel}.theta"] / 20.0).log().abs().max()
@@ -154,16 +202,18 @@ def test_the_slow_objective_has_a_cautious_fit(fits):
 
 
 def test_fits_are_warm_shorter_and_begin_where_they_should(fits):
-    some, state = learner(), {}
+    some, state = learner(kernels=("ard", "additive", "rough")), {}
     state = some.fit(state, training(20), "space", 20)
+    state = some.fit(state, training(20), "mixed", 20)
     of = lambda call: (call[1].options.max_evaluations, call[2])  # noqa: E731
-    (ard, init_ard), (_, init_additive), (rough, init_rough) = map(of, fits)
+    (ard, init_ard), (_, init_additive), (additive, init_mixed), (rough, init_rough) = map(of, fits)
     assert init_ard is init_additive is None
-    assert rough < ard
-    assert torch.equal(init_rough.theta, state["fast/space-additive.theta"])
-    assert init_rough.p is init_rough.variance is None
+    assert additive == rough < ard
+    for init in (init_mixed, init_rough):
+        assert torch.equal(init.theta, state["fast/space-additive.theta"])
+        assert init.p is init.variance is None
     again = some.fit(state, training(40), "space", 40)
-    warm, init = of(fits[3])
+    warm, init = of(fits[4])
     assert warm < rough
     assert torch.equal(init.theta, state["fast/space-ard.theta"])
     assert not torch.equal(again["fast/space-ard.theta"], state["fast/space-ard.theta"])
@@ -184,7 +234,7 @@ def test_noise_is_fitted_where_it_is_said_to_be(fits):
 
 def test_noise_is_fitted_over_all_of_its_range_by_any_kernel(fits):
     learner("slow", noisy=True).fit({}, training(20), "mixed", 20)
-    assert len(fits) == 5
+    assert len(fits) == len(OF_SLOW)
     for _, config, _ in fits:
         assert (config.nugget, config.nugget_prior) == ("fit", None)
         assert config.nugget_range == (1e-6, 1.0)

@@ -18,7 +18,7 @@ from tcsaea_torch import (
 )
 from tcsaea_torch.evolution import RVEAConfig
 from tcsaea_torch.problems import TestProblem
-from tcsaea_torch.strategies.base import FAST, SLOW
+from tcsaea_torch.strategies.base import FAST, SLOW, Proposal
 from tcsaea_torch.transfer import LinkConfig
 from tests.strategies.runs import Toy, steps_of
 
@@ -276,6 +276,23 @@ def test_asynchronous_no_worker_waits(workers):
     n = 1 if workers == 1 else 3
     for k in range(n, 15):  # each begins when one has ended
         assert slow[k][0] == sorted(end for _, end in slow[:k])[k - n]
+
+
+@pytest.mark.parametrize("wanted", [[0, 2], [1, 3], [6, 3]])
+def test_asynchronous_free_workers_get_no_more_than_they_can_begin_with(wanted):
+    """Though new points would be better than what is known: all of that is bad."""
+    problem, strategy = Toy(), TCEHVI(**QUICK, asynchronous=True)
+    run = initial_view(problem, [0], **BUDGET)
+    proposal, state = strategy.propose(strategy.init(run), run)
+    run = tell_all(problem, run, proposal)
+    X = 1.0 - 0.05 * run.archive.X
+    more = torch.stack([X[..., 0], 1.0 - X[..., 1]], dim=-1)[:, :8]
+    mask = torch.tensor([True, False]).expand(1, 8, 2)
+    run = tell_all(problem, run, Proposal(X=more, evaluation_mask=mask))
+    proposal, _ = strategy.propose(state, replace(run, wanted=torch.tensor([wanted])))
+    n_fast, n_slow = asked(proposal, run).sum(dim=1)[0].tolist()
+    assert n_slow == wanted[SLOW]
+    assert n_fast == wanted[FAST]
 
 
 # ---------------------------------------------------------------- what it finds
