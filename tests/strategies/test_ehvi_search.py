@@ -104,7 +104,13 @@ def search(
     run = with_rows(run, X, Y)
     is_known = torch.ones(1, len(X), dtype=torch.bool)
     span = Y.amax(dim=0) - Y.amin(dim=0) if span is None else span
-    how = Search(rvea=strategy.search, n_ref_vectors=30, uses_faces=uses_faces, climbs=climbs)
+    how = Search(
+        rvea=strategy.search,
+        n_ref_vectors=30,
+        uses_faces=uses_faces,
+        moves_variables=False,
+        climbs=climbs,
+    )
     return run, how.run(
         run, exact(problem, unit), Y[None], is_known, is_known, span[None, None], None, ref_point,
         Chances(), 1,
