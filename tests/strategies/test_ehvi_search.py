@@ -4,11 +4,12 @@ import torch
 from benchmarks.run_batch import initial_view
 from tcsaea_torch import metrics
 from tcsaea_torch.evolution import Population, RVEAConfig
+from tcsaea_torch.problem import snap
 from tcsaea_torch.rng import uniforms
 from tcsaea_torch.strategies import TCEHVI
 from tcsaea_torch.strategies.chances import Chances
 from tcsaea_torch.strategies.ehvi_models import Models
-from tcsaea_torch.strategies.ehvi_search import Search, measure_front
+from tcsaea_torch.strategies.ehvi_search import Search, _one_moved, measure_front
 from tests.strategies.runs import Exact, Toy, with_rows
 
 SEEDS = torch.tensor([0])
@@ -94,8 +95,8 @@ def exact(problem, unit=1.0):
 
 
 def search(
-    problem, *, uses_faces=True, climbs=True, X=None, n_generations=12, span=None, ref_point=None,
-    unit=1.0,
+    problem, *, uses_faces=True, moves=True, climbs=True, X=None, n_generations=12, span=None,
+    ref_point=None, unit=1.0,
 ):  # fmt: skip
     strategy = TCEHVI(search=RVEAConfig(n_generations=n_generations), n_ref_vectors=30)
     run = initial_view(problem, [0], n_slow=20, n_init=10)
@@ -108,7 +109,7 @@ def search(
         rvea=strategy.search,
         n_ref_vectors=30,
         uses_faces=uses_faces,
-        moves_variables=False,
+        moves_variables=moves,
         climbs=climbs,
     )
     return run, how.run(
@@ -121,8 +122,9 @@ def search(
 def test_the_pool_holds_the_predicted_front_and_scores_that_are_its_ehvi(climbs):
     problem = Toy(d=3)
     _, pool = search(problem, climbs=climbs)
-    # The population; four rounds of offspring, of each some on faces; and those that climbed.
-    n = 30 + 4 * (30 + 8) + climbs * 24
+    # The population; four rounds of offspring, of each some on faces; four candidates with each
+    # of three variables elsewhere; and those that climbed.
+    n = 30 + 4 * (30 + 8) + 4 * 3 + climbs * 24
     assert pool.X.shape == (1, n, 3)
     assert ((pool.X >= 0) & (pool.X <= 1)).all()
     X, front = pool.X, pool.front
@@ -166,11 +168,47 @@ def test_points_with_all_variables_on_faces_are_found():
     object.__setattr__(problem, "slow", lambda X: X.square().sum(dim=-1))
     X, n = 0.2 * numbers("start", 12, 8)[0], []
     for uses_faces in (True, False):
-        _, pool = search(problem, uses_faces=uses_faces, climbs=False, X=X, n_generations=2)
+        _, pool = search(
+            problem, uses_faces=uses_faces, moves=False, climbs=False, X=X, n_generations=2
+        )
         n.append(int((pool.X == 0).all(dim=-1).sum()))
         assert pool.X.shape[1] == 30 + 4 * (38 if uses_faces else 30)
     assert n[0] > 0
     assert n[1] == 0
+
+
+def test_a_variable_that_is_wrong_in_all_candidates_is_moved():
+    """Both objectives have valleys at 0; all points lie on the plain, far away from them."""
+    problem = Toy(d=6)
+
+    def plain(X):
+        return X.sum(dim=-1) - 4.0 * (X[..., 1:] < 0.2).sum(dim=-1)
+
+    object.__setattr__(problem, "fast", plain)
+    object.__setattr__(problem, "slow", lambda X: plain(X) + X[..., 0].square())
+    X = numbers("start", 12, 6)[0]
+    X[:, 1:] = 1.0
+    best = []
+    for moves in (True, False):
+        _, pool = search(problem, moves=moves, climbs=False, uses_faces=False, X=X, n_generations=1)
+        best.append(pool.X[0, pool.score[0].argmax()])
+    assert (best[0][1:] < 0.2).any()
+    assert (best[1][1:] > 0.2).all()
+
+
+def test_one_variable_is_moved_at_a_time_half_of_them_to_faces():
+    problem = Toy(bounds=[[0.0] * 5, [4.0] + [1.0] * 4], integers=(0,))
+    run = initial_view(problem, range(40), n_slow=20, n_init=10)
+    X = snap(numbers("moved", 40 * 3, 5).reshape(40, 3, 5), run.grid)
+    moved = _one_moved(X, run, step=7).unflatten(1, (3, 5))
+    differs = moved != X.unsqueeze(2)
+    assert not (differs & ~torch.eye(5, dtype=torch.bool)).any()
+    elsewhere = moved.diagonal(dim1=-2, dim2=-1)
+    assert torch.equal(elsewhere[..., 0], elsewhere[..., 0].mul(4).round() / 4)
+    on_faces = [(elsewhere[..., 1:] == face).double().mean().item() for face in (0.0, 1.0)]
+    assert on_faces == pytest.approx([0.25, 0.25], abs=0.06)  # 480 draws
+    alone = initial_view(problem, [3], n_slow=20, n_init=10)
+    assert torch.equal(_one_moved(X[3:4], alone, step=7), moved[3:4].flatten(1, 2))
 
 
 def test_integers_are_snapped_in_the_pool():
