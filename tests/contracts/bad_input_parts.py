@@ -110,8 +110,8 @@ for count in ("n_new", "refit_every"):
     bad("TCEHVI", count, integers(1))
 bad("TCEHVI", "n_ref_vectors", integers(2))
 for switch in (
-    "strict_clock", "asynchronous", "calibrated", "uses_faces", "moves_variables", "climbs", "uses_ref_point",
-    "guesses_bounds", "noisy", "failure_model",
+    "strict_clock", "asynchronous", "calibrated", "uses_faces", "moves_variables", "climbs",
+    "uses_ref_point", "guesses_bounds", "noisy", "failure_model",
 ):  # fmt: skip
     bad("TCEHVI", switch, booleans())
 bad("TCEHVI", "kernels", [
