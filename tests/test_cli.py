@@ -52,7 +52,10 @@ def test_the_demo_succeeds_and_says_what_it_does(demo):
     assert status == 0
     first, *_ = output.splitlines()
     assert first == "dtlz2: 11 variables, 16 slow and 80 fast evaluations, strategy tc-ehvi"
-    assert "the slow budget is spent: 16 of 16 slow and 75 of 80 fast evaluations, in " in output
+    # No fast ones go beside the last slow one, but for its own, where its point is new.
+    assert re.search(
+        "the slow budget is spent: 16 of 16 slow and 7[56] of 80 fast evaluations, in ", output
+    )
 
 
 def test_the_demo_writes_a_picture(demo):
@@ -67,8 +70,8 @@ def test_the_demo_writes_a_picture(demo):
 def test_the_demo_writes_every_evaluation(demo):
     table = demo[0] / "evaluations.csv"
     rows = rows_of(table)
-    assert len(rows) == 75 + 16  # no fast ones beside the last slow one
-    assert [row["id"] for row in rows] == [str(k) for k in range(91)]
+    assert len(rows) in (75 + 16, 76 + 16)
+    assert [row["id"] for row in rows] == [str(k) for k in range(len(rows))]
     assert sum(row["objective"] == "slow" for row in rows) == 16
     assert {row["status"] for row in rows} == {"done"}
     problem = problems.get("dtlz2")

@@ -236,7 +236,9 @@ def test_it_waits_for_what_must_have_come():
     # The design's fast values, since none of the slow ones would have come.
     assert waited[0] == [10, 0]
     assert waited[1:5] == [[10, 0]] * 4
-    assert waited[5:] == [[15, 3], [15, 3], [15, 3], [0, 1]]
+    # No fast values go beside the last slow one, but for its own, where its point is new.
+    assert waited[5:8] == [[15, 3]] * 3
+    assert waited[8:] in ([[0, 1]], [[1, 1]])
 
 
 @pytest.mark.parametrize("workers", [1, 3, 8])
