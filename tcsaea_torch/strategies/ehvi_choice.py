@@ -129,9 +129,10 @@ class Choice:
             return population.X[:, :0], population.alive[:, :0]
         free = self._may_be_new(population.X, taken, non_dominated(population))
         # Where nothing reaches the reference point yet, all of it shows the way.
-        reaches = free & (front.scale(population.F) <= front.ref_point.unsqueeze(1)).all(dim=-1)
+        F = front.scale(population.F)
+        reaches = free & (F <= front.ref_point.unsqueeze(1)).all(dim=-1)
         free = torch.where(reaches.any(dim=1, keepdim=True), reaches, free)
-        picks, count = spread(front.scale(population.F), free, front.Y, front.alive, n, n_slots)
+        picks, count = spread(F, free, front.Y, front.alive, n, n_slots)
         return take_rows(population.X, picks), count
 
     def _by_ehvi(
