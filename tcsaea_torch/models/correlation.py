@@ -220,17 +220,24 @@ class Additive(Pairs):
         total = a.sum(dim=-1, keepdim=True)
         largest = total + 0.5 * w * (total.square() - a.square().sum(dim=-1, keepdim=True))
         log_a, rate = a.log2().unsqueeze(-1), theta.unsqueeze(-1) * LOG2_E
-        blocks = self._blocks()
+        blocks, d = self._blocks(), self.X.shape[-1]
+        terms = self.live.new_empty(len(theta), d, blocks[0].stop)
 
-        def terms_of(block: slice) -> Tensor:
-            return torch.addcmul(log_a, rate, self._entries(block), value=-1.0).exp2_()
+        def fill(block: slice) -> tuple[Tensor, Tensor]:
+            """Return numbers of the table, and t_k of them."""
+            entries = self._entries(block)
+            out = terms[..., : entries.shape[-1]]
+            for k in range(d):  # one dimension at a time stays in a CPU's cache
+                torch.addcmul(log_a[:, k], rate[:, k], entries[:, k], value=-1.0, out=out[:, k])
+                out[:, k].exp2_()
+            return entries, out
 
-        S, Q = (self.live.new_empty(self.live.shape) for _ in range(2))
-        terms = S
+        S, Q = (torch.zeros_like(self.live) for _ in range(2))
         for block in blocks:
-            terms = terms_of(block)
-            S[..., block] = terms.sum(dim=-2)
-            Q[..., block] = terms.square().sum(dim=-2)
+            _, t = fill(block)
+            for k in range(d):
+                S[..., block].add_(t[:, k])
+                Q[..., block].addcmul_(t[:, k], t[:, k])
         product = S.square().sub_(Q).mul_(0.5 * w)
         r = (S + product).div_(largest).mul_(self.live)
 
@@ -240,13 +247,15 @@ class Additive(Pairs):
             g = g.mul_(self.live).div_(largest)
             in_product = (g * product).sum(dim=-1, keepdim=True)
             # dU / d ln a_k = t_k (1 + w S) - w t_k^2, and -|d_k|^p times this by theta_k.
-            linear, square = (g * (1.0 + w * S)).unsqueeze(-2), (-w * g).unsqueeze(-2)
+            linear, square = g * (1.0 + w * S), -w * g
             d_theta, d_a = torch.zeros_like(theta), torch.zeros_like(theta)
             for block in blocks:
-                t = terms if len(blocks) == 1 else terms_of(block)
-                share = torch.addcmul(linear[..., block], square[..., block], t).mul_(t)
-                d_a += share.sum(dim=-1)
-                d_theta -= share.mul_(self._entries(block)).sum(dim=-1)
+                entries, t = fill(block) if len(blocks) > 1 else (self._entries(block), terms)
+                for k in range(d):
+                    share = torch.addcmul(linear[..., block], square[..., block], t[:, k])
+                    share.mul_(t[:, k])
+                    d_a[:, k] += share.sum(dim=-1)
+                    d_theta[:, k] -= torch.linalg.vecdot(share, entries[:, k])
             d_a -= in_r * a * (1.0 + w * (total - a)) / largest
             d_w = in_product - in_r * (1.0 - total / largest)
             return d_theta, torch.cat([d_a, d_w], dim=-1)

@@ -14,7 +14,7 @@ from tcsaea_torch.rows import take_rows
 from tcsaea_torch.strategies.base import FAST, SLOW, RunView, State
 from tcsaea_torch.strategies.ehvi_rows import (
     Known,
-    Sizes,
+    Samples,
     choose_rows,
     distance_from_front,
     non_dominated_points,
@@ -131,7 +131,6 @@ class Modelling:
 
     kernels: tuple[KernelKind, ...]
     link: LinkConfig | None
-    refit_after: float
     noisy: bool
     calibrated: bool
 
@@ -154,7 +153,7 @@ class Modelling:
             The models; the values of all rows, predicted where they are not known; and the
             state with what was found.
         """
-        clock, sizes = int(run.used.sum(dim=1).amax()), Sizes.of(run.d)
+        clock, samples = int(run.used.sum(dim=1).amax()), Samples.of(run.d)
         n = known.X.shape[1]
 
         def u(name: str) -> Tensor:
@@ -164,9 +163,9 @@ class Modelling:
             model: ModelName, D: TrainingSet, Y: Tensor, state: State
         ) -> tuple[Chosen, Tensor, State]:
             learner, distance, keys = self._learner(model), _distance(known, Y), u(model)
-            rows = choose_rows(D.live, known.is_space, distance, sizes.fit, keys)
+            rows = choose_rows(D.live, known.is_space, distance, samples.fit, keys)
             state = learner.fit(state, D.take(rows).compact(), "mixed", clock)
-            rows = choose_rows(D.live, known.is_space, distance, sizes.condition, keys)
+            rows = choose_rows(D.live, known.is_space, distance, samples.condition, keys)
             rows = _living(rows, D.live)
             is_space = known.is_space.gather(1, rows)
             models, state = learner.choose(state, D.take(rows), is_space, clock)
@@ -174,7 +173,7 @@ class Modelling:
 
         # GP_f's structure is known before GP_s is fitted, if that is to begin with it.
         D_f = merge_duplicates(known.values(FAST))
-        space = _space(D_f, known.is_space, sizes.fit, u("fast/space"))
+        space = _space(D_f, known.is_space, samples.fit.n, u("fast/space"))
         state = self._learner("fast").fit(state, space, "space", clock)
         D_s = merge_duplicates(known.values(SLOW))
         own, rows, state = learn("slow", D_s, known.Y, state)
@@ -184,7 +183,7 @@ class Modelling:
             has_link = link.learned.choice >= 0
             mean, variance = own.predict(known.X)
             D = _joined(known, link, mean, variance, self.link.belief)
-            space = _space(D, known.is_space, sizes.fit, u("joined/space"))
+            space = _space(D, known.is_space, samples.fit.n, u("joined/space"))
             state = self._learner("joined").fit(state, space, "space", clock)
             Y = torch.stack([known.Y[..., FAST], torch.where(D.live, D.y, mean)], dim=-1)
             joined, _, state = learn("joined", D, Y, state)
@@ -202,7 +201,6 @@ class Modelling:
         return Learner(
             model=model,
             sources=sources(model, self.kernels),
-            refit_after=self.refit_after,
             noisy=self.noisy,
             calibrated=self.calibrated,
         )

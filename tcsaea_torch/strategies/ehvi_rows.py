@@ -12,18 +12,37 @@ from tcsaea_torch.types import Bool, Float, Int, Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sizes:
-    """How many rows a model learns from."""
+class Sample:
+    """Which rows a model learns from, where there are too many."""
 
-    fit: int
-    """Rows whose likelihood is maximised."""
-    condition: int
-    """Rows that predictions rest on."""
+    n: int
+    """How many, at most."""
+    space: float
+    """Share of them that fill the space."""
+    near: float
+    """Share of them that are the nearest to the front; the rest is drawn at random."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Samples:
+    """The rows of a model."""
+
+    fit: Sample
+    """Those whose likelihood is maximised."""
+    condition: Sample
+    """Those that predictions rest on."""
 
     @classmethod
-    def of(cls, d: int) -> "Sizes":
-        """Return the sizes for d dimensions: with many, kernels cost more."""
-        return cls(fit=400, condition=700) if d <= 13 else cls(fit=300, condition=400)
+    def of(cls, d: int) -> "Samples":
+        """Return them for d dimensions: with many, kernels cost more.
+
+        Hyper-parameters hold everywhere; predictions have to be good near the front.
+        """
+        n_fit, n_condition = (400, 700) if d <= 13 else (300, 400)
+        return cls(
+            fit=Sample(n=n_fit, space=0.5, near=0.25),
+            condition=Sample(n=n_condition, space=0.25, near=0.5),
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -70,28 +89,28 @@ def choose_rows(
     live: Bool[Tensor, "b n"],
     is_space: Bool[Tensor, "b n"],
     distance: Float[Tensor, "b n"],
-    n_max: int,
+    sample: Sample,
     u: Float[Tensor, "b n"],
 ) -> Int[Tensor, "b k"]:
-    """Return at most n_max rows: half of them space-filling, a quarter near the front.
+    """Return the rows of a sample: some that fill the space, some near the front, some others.
 
-    The rest is drawn at random. A model that learned from the best rows alone would know
-    nothing of where the search has not been.
+    A model that learned from the best rows alone would know nothing of where the search has
+    not been.
 
     Args:
         live: Rows to choose from; others are returned only where these are too few.
         is_space: Rows that fill the space.
         distance: From the front.
-        n_max: How many.
+        sample: How many of each kind.
         u: Uniform numbers that decide.
     """
     n = live.shape[1]
-    if n <= n_max:
+    if n <= sample.n:
         return torch.arange(n, device=live.device).expand(live.shape)
-    spread = _first(u, live & is_space, n_max // 2)
-    near = _first(distance, live & ~spread, n_max // 4)
+    spread = _first(u, live & is_space, int(sample.space * sample.n))
+    near = _first(distance, live & ~spread, int(sample.near * sample.n))
     key = torch.where(spread | near, u - 1.0, u).masked_fill(~live, torch.inf)
-    return key.argsort(dim=1, stable=True)[:, :n_max]
+    return key.argsort(dim=1, stable=True)[:, : sample.n]
 
 
 def _first(key: Tensor, among: Tensor, n: int) -> Bool[Tensor, "b n"]:

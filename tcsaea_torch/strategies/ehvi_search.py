@@ -46,7 +46,7 @@ _N_CLIMB_BEST = 8
 """Candidates of large EHVI that climb to its maximum."""
 _N_CLIMB_FRONT = 16
 """Members of the predicted front that do."""
-_CLIMB = BFGSOptions(max_evaluations=15, max_step=0.5, value_tolerance=1e-3)
+_CLIMB = BFGSOptions(max_evaluations=10, max_step=0.5, value_tolerance=1e-3)
 
 _MARGIN = 0.1
 """How far the reference point lies beyond the front, in units of its extent."""

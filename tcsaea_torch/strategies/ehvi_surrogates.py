@@ -24,7 +24,7 @@ from tcsaea_torch.models.optimise import BFGSOptions
 from tcsaea_torch.models.surrogate import Hyperparameters
 from tcsaea_torch.models.training_set import TrainingSet
 from tcsaea_torch.strategies.base import State, tensor_in
-from tcsaea_torch.types import Bool, Tensor
+from tcsaea_torch.types import Bool, Int, Tensor
 
 ModelName = Literal["fast", "slow", "joined"]
 KernelKind = Literal["ard", "soft", "additive", "smooth", "cautious", "rough"]
@@ -35,7 +35,8 @@ _RELATED = BFGSOptions(max_evaluations=30)
 """From where another objective's, or another kernel's, fit has ended."""
 _WARM = BFGSOptions(max_evaluations=20)
 _JUDGED = BFGSOptions(max_evaluations=40)
-"""In cross-validation."""
+"""In cross-validation. It does not begin where the fit to all rows has ended: that one knows
+what is left out."""
 _ROUGH = {"nugget": "fit", "nugget_range": (1e-8, 0.3), "nugget_prior": (1e-3, 2.0)}
 """What is too rough for a kernel passes for noise, so that the rest is not bent to explain it."""
 _KERNELS: dict[KernelKind, FitConfig] = {
@@ -72,10 +73,10 @@ _LARGEST_FACTOR = 100.0
 _MARGIN = 1.5
 """By how much, over the root of the number of rows, cross-validation must prefer a kernel."""
 
-_GROWTH = 1.4
-"""A fit to space-filling rows is made again when their number has grown by this factor."""
-_SLOW_GROWTH, _JUDGED_GROWTH = 1.05, 1.3
-"""The same for GP_s, whose rows are few: each one counts; and for the choice of its kernel."""
+_GROWTH = 1.35
+"""All sources are fitted again when there are more values by this factor."""
+_SLOW_GROWTH, _FAST_GROWTH = 1.05, 1.1
+"""Those that are chosen are: of GP_s, whose rows are few, and of other models."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,8 +125,6 @@ class Learner:
 
     model: ModelName
     sources: tuple[Source, ...]
-    refit_after: float
-    """Evaluations between fits to mixed rows."""
     noisy: bool
     """Whether the noise is fitted."""
     calibrated: bool
@@ -136,24 +135,34 @@ class Learner:
     ) -> State:
         """Return the state with fits of the sources that learn from such rows and are due.
 
+        All are due when values have become many more; then the choice is a new one. Of those
+        that learn from rows of all kinds, the one that each run has chosen is due more often.
+
         Args:
             state: The strategy's state.
             train: Rows to be fitted, `b x n`.
             kind: Whether they fill the space, or are of all kinds.
             clock: Evaluations so far.
         """
-        trend, n = _constant(train), train.X.shape[1]
-        judges = self.model == "slow" and _has_grown(state.get("slow/judged"), n, _JUDGED_GROWTH)
+        last, last_chosen = f"{self.model}/{kind}/all", f"{self.model}/{kind}/chosen"
+        fitted, judged = f"{self.model}/fitted", f"{self.model}/judged"
+        # Rows of all kinds are soon as many as a fit may have, but they become other ones.
+        n_values = train.X.shape[1] if kind == "space" or self.model == "slow" else clock
+        every_run = torch.arange(len(train.X), device=train.X.device)
+        if _has_grown(state.get(last), n_values, _GROWTH):
+            for source in self.sources:
+                if source.rows == kind:
+                    state = self._fit(state, source, train, every_run)
+            state = {**state, last: n_values, last_chosen: n_values, fitted: clock, judged: clock}
+            return self._judge(state, train) if self.model == "slow" else state
+        growth = _SLOW_GROWTH if self.model == "slow" else _FAST_GROWTH
+        if kind == "space" or not _has_grown(state.get(last_chosen), n_values, growth):
+            return state
+        choice = tensor_in(state, f"{self.model}/choice")
         for i, source in enumerate(self.sources):
-            key = f"{self.model}/{source.name}"
-            if source.rows != kind or not (judges or self._is_due(state, i, n, clock)):
-                continue
-            config, init = self._start(state, source, train)
-            model = fit(train, config, trend=trend, init=init)
-            found = flatten(model.hyperparameters, key)
-            times = {f"{key}/n": n, f"{key}/clock": clock, f"{self.model}/clock": clock}
-            state = {**state, **found, **times}
-        return self._judge(state, train, trend) if judges else state
+            if source.rows == kind:
+                state = self._fit(state, source, train, every_run[choice == i])
+        return {**state, last_chosen: n_values, fitted: clock}
 
     def choose(
         self, state: State, train: TrainingSet, is_space: Bool[Tensor, "b n"], clock: int
@@ -168,7 +177,7 @@ class Learner:
             is_space: Which of them fill the space.
             clock: Evaluations so far.
         """
-        trend, choice = _constant(train), f"{self.model}/choice"
+        trend, choice, factor = _constant(train), f"{self.model}/choice", f"{self.model}/factor"
         candidates = [
             Candidate(
                 config=self._config(source, train),
@@ -176,61 +185,61 @@ class Learner:
             )
             for source in self.sources
         ]
-        is_judged = self.model == "slow"
-        if not is_judged and (choice not in state or state[f"{self.model}/clock"] == clock):
+        # GP_s has been judged by cross-validation.
+        is_new = self.model != "slow" and state[f"{self.model}/fitted"] == clock
+        if is_new and (choice not in state or state[f"{self.model}/judged"] == clock):
             models = choose(train, candidates, trend=trend, is_space=is_space, score="error")
-            loo = models.leave_one_out()
-            factor = loo.variance_factor(_SMALLEST_FACTOR).clamp_max(_LARGEST_FACTOR)
-            state = {**state, choice: models.choice, f"{self.model}/factor": factor}
-            return models.widened(factor) if self.calibrated else models, state
-        models = condition_chosen(train, candidates, tensor_in(state, choice), trend=trend)
-        if self.calibrated:
-            models = models.widened(tensor_in(state, f"{self.model}/factor"))
-        return models, state
+        else:
+            models = condition_chosen(train, candidates, tensor_in(state, choice), trend=trend)
+        if is_new:
+            widening = models.leave_one_out().variance_factor(_SMALLEST_FACTOR)
+            widening = widening.clamp_max(_LARGEST_FACTOR)
+            state = {**state, choice: models.choice, factor: widening}
+        return models.widened(tensor_in(state, factor)) if self.calibrated else models, state
 
-    def _judge(self, state: State, train: TrainingSet, trend: Bool[Tensor, " b"]) -> State:
+    def _judge(self, state: State, train: TrainingSet) -> State:
         """Return the state with a choice of GP_s' kernel by cross-validation.
 
         With few rows in many dimensions, leave-one-out errors with the hyper-parameters of all
         rows promise far too much.
         """
-        found = [
-            cross_validate(
-                train, replace(self._config(source, train), options=_JUDGED), trend=trend
-            )
-            for source in self.sources
-        ]
-        scores = torch.stack([errors.calibrated_density() for errors in found], dim=-1)
+        errors = []
+        for source in self.sources:
+            config = replace(self._config(source, train), options=_JUDGED)
+            errors.append(cross_validate(train, config, trend=_constant(train)))
+        scores = torch.stack([found.calibrated_density() for found in errors], dim=-1)
         # The others must be clearly better than the first: scores of few rows are uncertain.
         scores[:, 0] += _MARGIN / train.n_live.clamp_min(1).sqrt()
         choice = scores.argmax(dim=-1)
-        factors = torch.stack([errors.variance_factor() for errors in found], dim=-1)
+        factors = torch.stack([found.variance_factor() for found in errors], dim=-1)
         factor = factors.gather(-1, choice.unsqueeze(-1)).squeeze(-1).clamp_max(_LARGEST_FACTOR)
-        return {
-            **state,
-            "slow/judged": train.X.shape[1],
-            "slow/choice": choice,
-            "slow/factor": factor,
-        }
+        return {**state, "slow/choice": choice, "slow/factor": factor}
 
-    def _is_due(self, state: State, i: int, n: int, clock: int) -> bool:
-        """Return whether a source is to be fitted again."""
-        source = self.sources[i]
-        key = f"{self.model}/{source.name}"
-        if source.rows == "space":
-            return _has_grown(state.get(f"{key}/n"), n, _GROWTH)
-        if self.model == "slow":  # the others wait until kernels are judged again
-            is_chosen = bool((tensor_in(state, "slow/choice") == i).any())
-            return is_chosen and _has_grown(state.get(f"{key}/n"), n, _SLOW_GROWTH)
-        last = state.get(f"{key}/clock")
-        return not isinstance(last, int) or clock >= last + self.refit_after
+    def _fit(
+        self, state: State, source: Source, train: TrainingSet, members: Int[Tensor, " k"]
+    ) -> State:
+        """Return the state with new fits of some runs."""
+        if not len(members):
+            return state
+        is_all = len(members) == len(train.X)
+        rows = train if is_all else train[members]
+        trend, key = _constant(rows), f"{self.model}/{source.name}"
+        config, init = self._start(state, source, train)
+        if init is not None:
+            init = init[members]
+        found = flatten(fit(rows, config, trend=trend, init=init).hyperparameters, key)
+        if not is_all:
+            for name, value in found.items():
+                if isinstance(value, Tensor):
+                    found[name] = tensor_in(state, name).index_copy(0, members, value)
+        return {**state, **found}
 
     def _start(
         self, state: State, source: Source, train: TrainingSet
     ) -> tuple[FitConfig, Hyperparameters | None]:
         """Return how a fit is made: as long as it takes from where it begins."""
         config = self._config(source, train)
-        if f"{self.model}/{source.name}/n" in state:
+        if f"{self.model}/{source.name}.theta" in state:
             return replace(config, options=_WARM), self._found(state, source)
         if source.starts_at is not None and f"{source.starts_at}.theta" in state:
             init = restore(Hyperparameters, state, source.starts_at)

@@ -120,8 +120,6 @@ class TCEHVI:
     """How the slow objective may follow from the fast one; None: no synthetic values."""
     calibrated: bool = True
     """Whether GP_s' variances are widened to agree with its leave-one-out errors."""
-    refit_every: int = 6
-    """Periods between fits of hyper-parameters."""
     search: RVEAConfig = field(default_factory=lambda: RVEAConfig(n_generations=15))
     """RVEA on the surrogates' means."""
     n_ref_vectors: int = 100
@@ -155,7 +153,7 @@ class TCEHVI:
     """Name of this configuration."""
 
     def __post_init__(self) -> None:
-        keep_checked(self, check_int, "n_new", "refit_every", minimum=1)
+        keep_checked(self, check_int, "n_new", minimum=1)
         keep_checked(self, check_int, "n_ref_vectors", minimum=2)
         for switch in (
             "strict_clock", "asynchronous", "calibrated", "uses_faces", "moves_variables",
@@ -291,7 +289,7 @@ class TCEHVI:
         step = int(state["step"])
         chances = Chances.learn(run, step, _N_FOR_CHANCES) if self.failure_model else Chances()
         low = self._lower_bound(known)
-        models, Y, state = self._modelling(run).learn(state, run, known, low)
+        models, Y, state = self._modelling.learn(state, run, known, low)
         models, Y, is_judged = self._with_outstanding(run, known, models, Y)
         ref_point = run.ref_point if self.uses_ref_point else None
         pool = self._search.run(
@@ -345,11 +343,11 @@ class TCEHVI:
             climbs=self.climbs,
         )
 
-    def _modelling(self, run: RunView) -> Modelling:
+    @property
+    def _modelling(self) -> Modelling:
         return Modelling(
             kernels=self.kernels,
             link=self.link,
-            refit_after=self.refit_every * self.n_new * (1.0 + run.tau),
             noisy=self.noisy,
             calibrated=self.calibrated,
         )

@@ -106,8 +106,7 @@ bad("TCSAEA", "asynchronous", booleans())
 bad("TCSAEA", "clearance", reals(0, 0.5))
 
 bad("TCEHVI", "name", TEXT)
-for count in ("n_new", "refit_every"):
-    bad("TCEHVI", count, integers(1))
+bad("TCEHVI", "n_new", integers(1))
 bad("TCEHVI", "n_ref_vectors", integers(2))
 for switch in (
     "strict_clock", "asynchronous", "calibrated", "uses_faces", "moves_variables", "climbs",

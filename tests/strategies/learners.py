@@ -36,7 +36,7 @@ def training(n, *, seed=0, noise=0.0):
 
 
 def learner(model: Any = "fast", kernels=KERNEL_KINDS, **options) -> Any:
-    options = {"refit_after": 30.0, "noisy": False, "calibrated": False, **options}
+    options = {"noisy": False, "calibrated": False, **options}
     return Learner(model=model, sources=sources(model, kernels), **options)
 
 

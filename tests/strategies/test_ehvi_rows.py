@@ -5,7 +5,13 @@ import math
 import pytest
 import torch
 
-from tcsaea_torch.strategies.ehvi_rows import Known, Sizes, choose_rows, distance_from_front
+from tcsaea_torch.strategies.ehvi_rows import (
+    Known,
+    Sample,
+    Samples,
+    choose_rows,
+    distance_from_front,
+)
 
 B, N = 6, 60
 
@@ -25,44 +31,50 @@ def rows():
     return live, is_space, draw(B, N, seed=3) - 0.5, draw(B, N, seed=4)
 
 
-def by_hand(live, is_space, distance, n_max, u):
+def by_hand(live, is_space, distance, sample, u):
     """The living rows of one run that are taken, by lists."""
     alive = [i for i in range(len(live)) if live[i]]
     space = sorted((i for i in alive if is_space[i]), key=lambda i: float(u[i]))
-    taken = space[: n_max // 2]
+    taken = space[: int(sample.space * sample.n)]
     rest = sorted((i for i in alive if i not in taken), key=lambda i: float(distance[i]))
-    taken += rest[: n_max // 4]
+    taken += rest[: int(sample.near * sample.n)]
     rest = sorted((i for i in alive if i not in taken), key=lambda i: float(u[i]))
-    return set(taken + rest[: n_max - len(taken)])
+    return set(taken + rest[: sample.n - len(taken)])
+
+
+def sample(n, space=0.5, near=0.25):
+    return Sample(n=n, space=space, near=near)
 
 
 @pytest.mark.parametrize("n_max", [4, 7, 20, 41])
-def test_rows_are_those_of_lists(n_max):
+@pytest.mark.parametrize("shares", [(0.5, 0.25), (0.25, 0.5), (0.0, 1.0), (0.3, 0.0)])
+def test_rows_are_those_of_lists(n_max, shares):
+    some = sample(n_max, *shares)
     live, is_space, distance, u = rows()
-    found = choose_rows(live, is_space, distance, n_max, u)
+    found = choose_rows(live, is_space, distance, some, u)
     assert found.shape == (B, n_max)
     for i in range(B):
         assert len(set(found[i].tolist())) == n_max
         alive = {r for r in found[i].tolist() if live[i, r]}
-        assert alive == by_hand(live[i], is_space[i], distance[i], n_max, u[i])
+        assert alive == by_hand(live[i], is_space[i], distance[i], some, u[i])
         # Living rows come first.
         assert live[i][found[i]].diff().sum() <= 1
         k = slice(i, i + 1)
-        alone = choose_rows(live[k], is_space[k], distance[k], n_max, u[k])
+        alone = choose_rows(live[k], is_space[k], distance[k], some, u[k])
         assert torch.equal(alone[0], found[i])
 
 
 def test_few_rows_are_all_taken_as_they_are():
     live, is_space, distance, u = rows()
     for n_max in (N, N + 5):
-        found = choose_rows(live, is_space, distance, n_max, u)
+        found = choose_rows(live, is_space, distance, sample(n_max), u)
         assert torch.equal(found, torch.arange(N).expand(B, N))
 
 
 def test_half_fill_the_space_and_a_quarter_is_near_the_front():
     live, is_space = torch.ones(B, N, dtype=torch.bool), draw(B, N, seed=2) < 0.6
     distance = draw(B, N, seed=3)
-    found = choose_rows(live, is_space, distance, 20, draw(B, N, seed=4))
+    found = choose_rows(live, is_space, distance, sample(20), draw(B, N, seed=4))
     assert (is_space.gather(1, found).sum(dim=1) >= 10).all()
     nearest = distance.argsort(dim=1)[:, :5]
     assert all(set(a) <= set(b) for a, b in zip(nearest.tolist(), found.tolist(), strict=True))
@@ -70,9 +82,9 @@ def test_half_fill_the_space_and_a_quarter_is_near_the_front():
 
 def test_what_dead_rows_hold_does_not_matter():
     live, is_space, distance, u = rows()
-    expected = choose_rows(live, is_space, distance, 20, u)
+    expected = choose_rows(live, is_space, distance, sample(20), u)
     strange = distance.masked_fill(~live, torch.nan)
-    for i, row in enumerate(choose_rows(live, is_space, strange, 20, u)):
+    for i, row in enumerate(choose_rows(live, is_space, strange, sample(20), u)):
         assert live[i][row].sum() == live[i][expected[i]].sum()
         assert torch.equal(row[live[i][row]], expected[i][live[i][expected[i]]])
 
@@ -138,7 +150,16 @@ def test_values_are_a_training_set_of_what_is_known():
 
 
 def test_many_dimensions_get_fewer_rows():
-    few, many = Sizes.of(10), Sizes.of(30)
-    assert (few.fit, few.condition) == (400, 700)
-    assert many.fit < few.fit
-    assert many.condition < few.condition
+    few, many = Samples.of(10), Samples.of(30)
+    assert (few.fit.n, few.condition.n) == (400, 700)
+    assert many.fit.n < few.fit.n
+    assert many.condition.n < few.condition.n
+
+
+def test_predictions_rest_on_more_rows_near_the_front_than_fits():
+    for d in (2, 30):
+        samples = Samples.of(d)
+        assert (
+            samples.fit.near * samples.fit.n <= 0.5 * samples.condition.near * samples.condition.n
+        )
+        assert samples.condition.space > 0

@@ -10,8 +10,8 @@ import torch
 from tcsaea_torch.models.choice import condition_chosen, cross_validate
 from tcsaea_torch.strategies import ehvi_surrogates
 from tcsaea_torch.strategies.ehvi_surrogates import (
+    _GROWTH,
     _JUDGED,
-    _JUDGED_GROWTH,
     _MARGIN,
     _SLOW_GROWTH,
 )
@@ -85,7 +85,7 @@ def test_the_slow_source_is_chosen_by_cross_validation(calibrated):
     is_better = others.values > scores[:, 0] + _MARGIN / 18**0.5
     assert torch.equal(models.choice, torch.where(is_better, 1 + others.indices, 0))
     assert torch.equal(state["slow/choice"], models.choice)
-    assert state["slow/judged"] == 18
+    assert state["slow/mixed/all"] == 18
     expected = condition_chosen(train, candidates_of(some, state), models.choice, trend=CONSTANT)
     mean, variance = expected.predict(Z)
     for i, which in enumerate(models.choice.tolist()):
@@ -111,8 +111,8 @@ def test_the_slow_source_is_judged_again_when_rows_have_grown(judged):
     some = learner("slow", kernels=("ard", "additive"))
     state, sizes = {}, []
     first = 10
-    later = math.ceil(_JUDGED_GROWTH * first)
-    last = math.ceil(_JUDGED_GROWTH * later)
+    later = math.ceil(_GROWTH * first)
+    last = math.ceil(_GROWTH * later)
     # The clock does not matter, nor what predictions rest on.
     for n, clock, is_judged in (
         (first, 10, True), (first, 11, False), (later - 1, 900, False), (later, 901, True),
@@ -122,7 +122,7 @@ def test_the_slow_source_is_judged_again_when_rows_have_grown(judged):
         state = some.fit(state, slow_rows(n), "mixed", clock)
         assert len(judged) - before == 2 * is_judged, n
         sizes += [n, n] * is_judged
-        assert state["slow/judged"] == sizes[-1]
+        assert state["slow/mixed/all"] == sizes[-1]
         made = len(judged)
         more = slow_rows(3 * n)
         models, after = some.choose(state, more, every_row(more), clock)
@@ -136,24 +136,22 @@ def test_the_slow_source_is_judged_again_when_rows_have_grown(judged):
 def test_all_kinds_are_fitted_when_they_are_judged_and_later_the_chosen_ones_alone():
     some, n = learner("slow", kernels=("ard", "additive", "soft")), 40
     state = some.fit({}, slow_rows(n), "mixed", n)
-    keys = [f"slow/{source.name}" for source in some.sources]
-    assert all(state[f"{key}/n"] == n for key in keys)
+    keys = [f"slow/{source.name}.theta" for source in some.sources]
     # Fits wait for rows, not for the clock.
     early = some.fit(state, slow_rows(math.ceil(_SLOW_GROWTH * n) - 1), "mixed", n + 900)
-    assert all(early[key] is state[key] for key in early)
+    assert early is state
     for choice in ([1, 1, 1], [2, 1, 2], [1, 2, 1]):
-        state, n = {**state, "slow/choice": torch.tensor(choice)}, math.ceil(_SLOW_GROWTH * n)
-        before = dict(state)
-        state = some.fit(state, slow_rows(n), "mixed", n)
+        before, n = {**state, "slow/choice": torch.tensor(choice)}, math.ceil(_SLOW_GROWTH * n)
+        state = some.fit(before, slow_rows(n), "mixed", n)
         for i, key in enumerate(keys):
-            assert (state[f"{key}/n"] == n) == (i in choice)
-            assert (state[f"{key}.theta"] is before[f"{key}.theta"]) == (i not in choice)
+            is_new = (state[key] != before[key]).any(dim=1).tolist()
+            assert is_new == [chosen == i for chosen in choice]
         assert torch.equal(state["slow/choice"], torch.tensor(choice))
-        assert state["slow/judged"] == 40
+        assert state["slow/mixed/all"] == 40
     # When kernels are judged again all are, however lately one was.
-    n = math.ceil(_JUDGED_GROWTH * 40)
+    n, before = math.ceil(_GROWTH * 40), state
     state = some.fit(state, slow_rows(n), "mixed", n)
-    assert all(state[f"{key}/n"] == n for key in keys)
+    assert all((state[key] != before[key]).any(dim=1).all() for key in keys)
 
 
 def test_fits_alone_do_not_change_the_slow_choice(judged):

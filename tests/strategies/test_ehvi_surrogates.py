@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tcsaea_torch.models import BFGSOptions, TrainingSet, choose
+from tcsaea_torch.models.choice import condition_chosen
 from tcsaea_torch.models.fitting import fit
 from tcsaea_torch.strategies import ehvi_surrogates
 from tcsaea_torch.strategies.ehvi_surrogates import KERNEL_KINDS, sources
@@ -106,18 +107,53 @@ def test_a_rough_kernel_begins_from_scratch_where_there_is_no_additive_one(fits)
 
 def test_space_is_fitted_again_when_rows_have_grown(fits):
     some, state = learner(kernels=("ard", "additive")), {}
-    for n, clock, expected in ((20, 20, 2), (20, 50, 0), (27, 60, 0), (28, 61, 2), (39, 900, 0)):
+    for n, clock, expected in ((20, 20, 2), (20, 50, 0), (26, 60, 0), (27, 61, 2), (36, 900, 0)):
         state, made = learned(some, state, n, "space", clock, fits)
         assert made == expected, n
-    assert state["fast/space-ard/n"] == 28
-    assert state["fast/clock"] == 61
+    assert state["fast/judged"] == state["fast/fitted"] == 61
 
 
-def test_mixed_rows_are_fitted_again_after_evaluations(fits):
-    some, state = learner(kernels=("ard", "additive")), {}
-    for n, clock, expected in ((20, 20, 1), (90, 49, 0), (20, 50, 1), (20, 79, 0), (20, 80, 1)):
+def test_all_are_fitted_again_when_values_have_become_many_more(fits):
+    """However many rows they learn from: these become other ones."""
+    some, state = (
+        learner(kernels=("ard", "additive", "soft")),
+        {"fast/choice": torch.zeros(B).long()},
+    )
+    for n, clock, expected in ((20, 100, 2), (90, 109, 0), (20, 135, 2), (20, 148, 0)):
         state, made = learned(some, state, n, "mixed", clock, fits)
         assert made == expected, clock
+    assert state["fast/judged"] == state["fast/fitted"] == 135
+
+
+def only(state, i):
+    """The state of one run of the batch."""
+    return {
+        key: value[i : i + 1] if isinstance(value, torch.Tensor) else value
+        for key, value in state.items()
+    }
+
+
+def test_the_chosen_ones_are_fitted_more_often_each_for_the_runs_that_have_it(fits):
+    some = learner(kernels=("additive", "soft"))
+    keys = [f"fast/{source.name}.theta" for source in some.sources]
+    assert [source.rows for source in some.sources] == ["space", "space", "mixed", "mixed"]
+    state = prepared(some, clock=100)
+    for clock, choice, expected in (
+        (110, [2, 3, 3], []), (111, [2, 3, 3], [1, 2]), (123, [0, 3, 1], [1]),
+    ):  # fmt: skip
+        before, n_fits = {**state, "fast/choice": torch.tensor(choice)}, len(fits)
+        train = training(24, seed=clock)
+        state = some.fit(before, train, "mixed", clock)
+        assert [len(call[0].X) for call in fits[n_fits:]] == expected
+        assert torch.equal(state["fast/choice"], before["fast/choice"])
+        for i, chosen in enumerate(choice):
+            alone = some.fit(only(before, i), train[i : i + 1], "mixed", clock)
+            for which, key in enumerate(keys):
+                is_due = clock >= 111 and which >= 2 and which == chosen
+                assert torch.equal(state[key][i], before[key][i]) == (not is_due)
+                same(state[key][i].log(), alone[key][0].log(), 1e-3)
+    assert state["fast/judged"] == 100
+    assert state["fast/fitted"] == 123
 
 
 def test_only_sources_of_such_rows_are_fitted(fits):
@@ -279,7 +315,14 @@ def test_the_choice_is_kept_until_the_next_fit(monkeypatch):
         alone = choose(more, [kinds[which]], trend=CONSTANT)
         same(kept.mean(Z)[i], alone.mean(Z)[i], 1e-9)
         same(variance[i], other["fast/factor"][i] * alone.predict(Z)[1][i], 1e-8)
-    # A fit makes the next choice a new one.
+    # Where the chosen ones alone have been fitted again, the factor is a new one.
+    refitted = some.fit(other, training(24), "mixed", 30)
+    again, after = some.choose(refitted, more, is_space, 30)
+    assert torch.equal(again.choice, other["fast/choice"])
+    expected = condition_chosen(more, candidates_of(some, refitted), again.choice, trend=CONSTANT)
+    factor = expected.leave_one_out().variance_factor(0.01).clamp_max(100.0)
+    assert torch.equal(after["fast/factor"], factor)
+    # Fits of all make the next choice a new one.
     refitted = some.fit(other, training(40), "space", 60)
     again, after = some.choose(refitted, more, is_space, 60)
     assert torch.equal(after["fast/choice"], again.choice)
