@@ -36,12 +36,16 @@ class Samples:
     def of(cls, d: int) -> "Samples":
         """Return them for d dimensions: with many, kernels cost more.
 
-        Hyper-parameters hold everywhere; predictions have to be good near the front.
+        Hyper-parameters hold everywhere. Predictions have to be good near the front, if there
+        are rows enough to know of the rest as well.
         """
-        n_fit, n_condition = (400, 700) if d <= 13 else (300, 400)
+        if d <= 13:
+            return cls(
+                fit=Sample(n=400, space=0.5, near=0.25),
+                condition=Sample(n=700, space=0.25, near=0.5),
+            )
         return cls(
-            fit=Sample(n=n_fit, space=0.5, near=0.25),
-            condition=Sample(n=n_condition, space=0.25, near=0.5),
+            fit=Sample(n=300, space=0.5, near=0.25), condition=Sample(n=400, space=0.5, near=0.25)
         )
 
 
