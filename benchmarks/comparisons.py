@@ -1,7 +1,8 @@
-"""Tables that compare to a rival, to the paper's best of each cell, or to all parts of a whole."""
+"""Tables that compare: to a rival, to the paper's best, to all parts of a whole, over budgets."""
 
 import csv
 import io
+import math
 import statistics
 from collections.abc import Sequence
 from typing import Any
@@ -29,6 +30,8 @@ def make(store: Store, suite: Suite) -> list[Table]:
         made.append(targets(store, suite))
     if suite.parts:
         made.append(parts(store, suite))
+    if suite.shows_cost:
+        made.append(cost(store, suite))
     return made
 
 
@@ -241,6 +244,49 @@ def parts(store: Store, suite: Suite) -> Table:
 
 def _igd(rows: Sequence[Row]) -> list[float]:
     return [row["igd"] for row in rows]
+
+
+# ---------------------------------------------------------------- budgets
+
+
+def cost(store: Store, suite: Suite) -> Table:
+    """Return the table of a run's seconds by its budget, and how they grow with it.
+
+    Args:
+        store: Where the runs are.
+        suite: What to show.
+    """
+    lines: list[Line] = []
+    used: list[Row] = []
+    last: dict[tuple[str, float, str], Line] = {}
+    for definition in sorted(suite.definitions, key=lambda d: (d.label, d.column, d.n_slow)):
+        rows = tables.chosen_rows(store, suite, definition)
+        if not rows:
+            continue
+        used += rows
+        names = _names(definition)
+        seconds = statistics.fmean(row["seconds"] for row in rows)
+        line = {**names, "n_slow": definition.n_slow, "n_runs": len(rows), "seconds": seconds,
+                "exponent": None, "igd": statistics.fmean(_igd(rows))}  # fmt: skip
+        before = last.get(key := tuple(names.values()))
+        if before:
+            growth = math.log(seconds / before["seconds"])
+            line["exponent"] = growth / math.log(definition.n_slow / before["n_slow"])
+        last[key] = line
+        lines.append(line)
+    body = [
+        [line["problem"], line["strategy"], str(line["n_slow"]), _number(line["seconds"]),
+         _number(line["seconds"] / line["n_slow"]), _number(line["exponent"]),
+         _number(line["igd"])]
+        for line in lines
+    ]  # fmt: skip
+    legend = (
+        "Seconds of a run, by its number of slow evaluations; e, where seconds grew as that "
+        "number to the power e since the line above. Wall time beside other work."
+    )
+    head = ["problem", "strategy", "slow", "seconds", "a slow evaluation", "e", "IGD"]
+    return _table(f"{suite.name}-cost", f"{suite.name}: seconds of a run", suite, head, body,
+                  legend, lines, used)  # fmt: skip
 
 
 # ---------------------------------------------------------------- text

@@ -4,7 +4,7 @@ import math
 import statistics
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -148,8 +148,28 @@ def _igd_history(store: Store, suite: Suite) -> Iterator[tuple[str, Any]]:
         )
 
 
+def _histories_by_problem(store: Store, suite: Suite) -> Iterator[tuple[str, Any]]:
+    """Draw IGD over slow evaluations, a panel for each problem; peers have their end alone."""
+    groups: dict[str, list[Traced]] = {}
+    for definition in suite.definitions:
+        t = traced(store, suite, definition, "igd-history")
+        rows = chosen_rows(store, suite, definition) if definition.peer else t.rows
+        if rows:
+            group = groups.setdefault(definition.label, [])
+            group.append(replace(t, rows=rows))
+    if groups:
+        rows = [row for group in groups.values() for row in _rows(group)]
+        yield (
+            suite.name,
+            _panels(list(groups.values()), list(groups), _draw_histories, rows, size=(5.0, 4.0)),
+        )
+
+
 def _draw_histories(ax: Any, group: Sequence[Traced]) -> None:
     for k, t in enumerate(group):
+        if not t.by_seed:
+            _draw_ends(ax, t)
+            continue
         x, low, middle, high = zip(*quartiles(list(t.by_seed.values())), strict=True)
         colour = COLOURS[k % len(COLOURS)]
         ax.plot(x, middle, color=colour, marker=MARKERS[k % len(MARKERS)],
@@ -160,6 +180,15 @@ def _draw_histories(ax: Any, group: Sequence[Traced]) -> None:
     ax.set_xlabel("slow evaluations")
     ax.set_ylabel("IGD (median, quartiles shaded)")
     ax.legend(fontsize=8, ncols=2)
+
+
+def _draw_ends(ax: Any, t: Traced) -> None:
+    """Draw the median of runs of which the end is known, from the least to the largest."""
+    scores = [row["igd"] for row in t.rows]
+    middle = statistics.median(scores)
+    reach = [[middle - min(scores)], [max(scores) - middle]]
+    ax.errorbar(t.definition.n_slow, middle, yerr=reach, fmt="k*", markersize=10, capsize=3,
+                clip_on=False, label=f"{t.definition.column}, end")  # fmt: skip
 
 
 def _co_surrogate_error(store: Store, suite: Suite) -> Iterator[tuple[str, Any]]:
@@ -237,6 +266,7 @@ def _rows(group: Sequence[Traced]) -> list[Row]:
 _FIGURES: dict[str, Callable[[Store, Suite], Iterator[tuple[str, Any]]]] = {
     "fronts": _fronts,
     "dtlz1a-1000": _igd_history,
+    "own-history": _histories_by_problem,
     "co-surrogate-error": _co_surrogate_error,
     "sensitivity-u": _sensitivity,
 }

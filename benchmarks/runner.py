@@ -58,7 +58,9 @@ def missing(store: Store, suite: Suite, device: str) -> list[Task]:
         same = {"code": fingerprint(definition), "device": kind}
         rows = store.rows(definition)
         made = {row["seed"] for row in rows if same.items() <= row.items()}
-        traced = [store.traced(definition, trace, same) for trace in suite.traces]
+        # Peers leave none.
+        wanted = suite.traces if definition.peer is None else ()
+        traced = [store.traced(definition, trace, same) for trace in wanted]
         done[definition] = made.intersection(*traced)
     blocks: dict[int, list[int]] = {}
     for seed in suite.seeds:

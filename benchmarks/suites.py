@@ -119,6 +119,8 @@ class Suite:
     """A strategy to which tables compare the others' hypervolumes, seed by seed."""
     has_targets: bool = False
     """Whether tables compare to the paper's best of each cell."""
+    shows_cost: bool = False
+    """Whether tables show how the time of a run grows with its budget."""
     parts: Mapping[str, str] = field(default_factory=dict)
     """Of an ablation: the part that is off, by settings; the first definitions have them all."""
 
@@ -209,6 +211,12 @@ def _own(names: Iterable[str], **options: Any) -> Iterator[Definition]:
         for settings in dict.fromkeys(clocks):
             for problem in names:
                 yield from product((problem,), (strategy,), settings=settings, **options)
+
+
+def _strict(names: Iterable[str], **options: Any) -> Iterator[Definition]:
+    """Yield the definitions of our own strategies with the strict clock, which is the default."""
+    for strategy in OURS:
+        yield from product(names, (strategy,), settings=_settings(strategy), **options)
 
 
 PARTS: dict[str, dict[str, Any]] = {
@@ -373,6 +381,27 @@ SUITES = {
             definitions=tuple(product(_WITH_SLOW_PEERS, (RIVAL, *OURS))),
             max_seeds=_FEW_SEEDS,
             rival=RIVAL,
+        ),
+        Suite(
+            name="own-history",
+            about="IGD over slow evaluations, seven of the paper's problems, tau = 5",
+            definitions=(
+                *_strict(_WITH_SLOW_PEERS),
+                *product(_WITH_SLOW_PEERS, ("tc-saea", "tc-saea-released", "hk-rvea", RIVAL)),
+            ),
+            max_seeds=_FEW_SEEDS,
+            traces=("igd-history",),
+        ),
+        Suite(
+            name="own-growth",
+            about="What a run costs, by its budget: two problems of 10 and 30 variables, tau = 5",
+            definitions=tuple(
+                definition
+                for n_slow in (100, 200, 400, 700, 1000)
+                for definition in _strict(("dtlz2", "uf2"), n_slow=n_slow, n_init=50)
+            ),
+            n_seeds=1,
+            shows_cost=True,
         ),
         Suite(
             name="mixed",

@@ -1,5 +1,6 @@
 import csv
 import io
+import math
 from dataclasses import replace
 
 import pytest
@@ -195,3 +196,23 @@ def test_every_problem_of_the_breadth_suites_has_a_front_and_a_reference_point()
         problem = problems.get(name)
         assert len(problem.pareto_front(comparisons.N_FRONT)) >= 400
         assert problem.ref_point is not None
+
+
+def test_the_cost_grows_with_the_budget(tmp_path):
+    budgets = [replace(OURS, n_slow=n) for n in (400, 100, 200)]
+    other = replace(OURS, problem="zdt2")
+    with Store(tmp_path) as store:
+        for definition, seconds in zip(budgets, (144.0, 8.0, 16.0), strict=True):
+            found = [row(definition, 100 + i, seconds=seconds + i, igd=0.25) for i in (-1, 1)]
+            store.add(found)
+        store.add([row(other, 100, seconds=9.0)])
+        some = suite_of(*budgets, other, first_seed=99, shows_cost=True)
+        (table,) = comparisons.make(store, some)
+    assert table.name == "some-cost"
+    lines = list(csv.DictReader(io.StringIO(table.csv)))
+    assert [x["n_slow"] for x in lines] == ["100", "200", "400", "60"]
+    assert [float(x["seconds"]) for x in lines] == [8.0, 16.0, 144.0, 9.0]
+    exponents = [float(x["exponent"]) for x in lines[1:3]]
+    assert exponents == pytest.approx([1.0, math.log2(9.0)])
+    assert lines[0]["exponent"] == lines[3]["exponent"] == ""
+    assert "| zdt1 | tc-saea | 200 | 16 | 0.08 | 1 | 0.25 |" in table.markdown

@@ -84,6 +84,27 @@ def test_histories_share_a_panel(tmp_path):
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["waiting", "random"]
 
 
+def test_histories_have_a_panel_for_each_problem_and_the_ends_of_peers(tmp_path):
+    ours = [Definition(problem=name, strategy="tc-ehvi") for name in ("dtlz2", "uf1")]
+    rival = Definition(problem="uf1", strategy="peer:qlognehvi")
+    with Store(tmp_path) as store:
+        for definition in ours:
+            for seed in range(3):
+                points = [(100.0, 4.0 + seed), (200.0, 1.0 + seed)]
+                trace = trace_of(definition, seed, "igd-history", points)
+                store.add([row(definition, seed)], trace)
+        store.add([row(rival, seed, igd=igd) for seed, igd in enumerate((0.5, 0.1, 0.2))])
+        (figure,) = figures.make(store, suite_of("own-history", *ours, rival)).values()
+    assert [ax.get_title() for ax in figure.axes] == ["dtlz2", "uf1"]
+    first, second = figure.axes
+    assert [line.get_ydata().tolist() for line in first.lines] == [[5.0, 2.0]]
+    assert second.get_legend_handles_labels()[1] == ["tc-ehvi", "peer:qlognehvi, end"]
+    (bars,) = second.containers
+    assert (bars[0].get_xdata().tolist(), bars[0].get_ydata().tolist()) == ([200], [0.2])
+    (spread,) = bars[2]
+    assert spread.get_segments()[0].tolist() == [[200.0, 0.1], [200.0, 0.5]]
+
+
 def test_errors_are_means_with_a_band(tmp_path):
     with Store(tmp_path) as store:
         for seed, scale in enumerate((1.0, 3.0)):

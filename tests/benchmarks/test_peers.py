@@ -304,6 +304,9 @@ def test_runs_of_peers_are_rows_like_others(tmp_path):
         assert all("; scipy " in r["versions"] for r in rows)
         assert len(store.rows(RANDOM)) == 5
         assert {t.definition for t in runner.missing(store, SUITE, "cpu")} == {GONE}
+        # They leave no trace that could be missing.
+        traced = replace(SUITE, traces=("front",))
+        assert {t.definition for t in runner.missing(store, traced, "cpu")} == {GONE, RANDOM}
         # What is recommended counts: the centre lies on the front.
         problem, result = FAKE.problem_for(100), PEERS["fake"](FAKE.problem_for(100), 100, 12, 5)
         front = problem.pareto_front(10_000)

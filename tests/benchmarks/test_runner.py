@@ -311,7 +311,15 @@ def test_the_ablation_takes_one_part_away_at_a_time():
 
 
 def test_runs_of_peers_are_shared_with_the_older_suite():
-    own, older = (suites.get(name).definitions for name in ("own-peer", "peers"))
-    rivals = [d for d in own if d.strategy == suites.RIVAL]
-    assert len(rivals) == 7
-    assert set(rivals) <= set(older)
+    older = suites.get("peers").definitions
+    for name in ("own-peer", "own-history"):
+        rivals = [d for d in suites.get(name).definitions if d.strategy == suites.RIVAL]
+        assert len(rivals) == 7
+        assert set(rivals) <= set(older)
+
+
+def test_histories_are_of_the_cells_that_the_tables_show():
+    own = {d for name in ("own-dtlz", "own-uf") for d in suites.get(name).definitions}
+    found = [d for d in suites.get("own-history").definitions if d.strategy in suites.OURS]
+    assert len(found) == 7
+    assert set(found) <= own
