@@ -29,6 +29,8 @@ class Traced:
     """Traces of one definition's runs."""
 
     definition: Definition
+    label: str
+    """Its strategy's name in figures."""
     by_seed: dict[int, Curve]
     rows: list[Row]
 
@@ -64,7 +66,8 @@ def traced(store: Store, suite: Suite, definition: Definition, trace: str) -> Tr
         if same and point["seed"] in seeds:
             curves.setdefault(point["seed"], []).append((point["x"], point["y"]))
     rows = [row for row in rows if row["seed"] in curves]
-    return Traced(definition=definition, by_seed=curves, rows=rows)
+    label = suite.labels.get(definition.column, definition.column)
+    return Traced(definition=definition, label=label, by_seed=curves, rows=rows)
 
 
 def median_seed(rows: Sequence[Row]) -> int:
@@ -110,7 +113,7 @@ def _fronts(store: Store, suite: Suite) -> Iterator[tuple[str, Any]]:
             by_problem.setdefault(definition.problem, []).append(t)
     for problem, group in by_problem.items():
         if len(group) > 2:
-            titles = [t.definition.column for t in group]
+            titles = [t.label for t in group]
             panels = [[t] for t in group]
             yield f"fronts-{problem}", _panels(panels, titles, _draw_fronts, _rows(group))
     ours = {
@@ -131,7 +134,7 @@ def _draw_fronts(ax: Any, group: Sequence[Traced]) -> None:
     for k, t in enumerate(group):
         points = sorted(t.by_seed[median_seed(t.rows)])
         ax.plot(*zip(*points, strict=True), MARKERS[k], color=COLOURS[k], markersize=5,
-                fillstyle="none" if k else "full", label=t.definition.column)  # fmt: skip
+                fillstyle="none" if k else "full", label=t.label)  # fmt: skip
     ax.set_xlabel("fast objective")
     ax.set_ylabel("slow objective")
     ax.legend(fontsize=7)
@@ -174,7 +177,7 @@ def _draw_histories(ax: Any, group: Sequence[Traced]) -> None:
         colour = COLOURS[k % len(COLOURS)]
         ax.plot(x, middle, color=colour, marker=MARKERS[k % len(MARKERS)],
                 markevery=max(1, len(x) // 8), linestyle="-" if k < len(COLOURS) else "--",
-                label=t.definition.column)  # fmt: skip
+                label=t.label)  # fmt: skip
         ax.fill_between(x, low, high, color=colour, alpha=0.15)
     ax.set_yscale("log")
     ax.set_xlabel("slow evaluations")
@@ -188,7 +191,7 @@ def _draw_ends(ax: Any, t: Traced) -> None:
     middle = statistics.median(scores)
     reach = [[middle - min(scores)], [max(scores) - middle]]
     ax.errorbar(t.definition.n_slow, middle, yerr=reach, fmt="k*", markersize=10, capsize=3,
-                clip_on=False, label=f"{t.definition.column}, end")  # fmt: skip
+                clip_on=False, label=f"{t.label}, end")  # fmt: skip
 
 
 def _co_surrogate_error(store: Store, suite: Suite) -> Iterator[tuple[str, Any]]:
@@ -206,7 +209,7 @@ def _draw_errors(ax: Any, group: Sequence[Traced]) -> None:
     for k, t in enumerate(group):
         x, mean, spread = zip(*summary(list(t.by_seed.values())), strict=True)
         ax.plot(x, mean, color=COLOURS[k], marker=MARKERS[k], markersize=3,
-                label=t.definition.column)  # fmt: skip
+                label=t.label)  # fmt: skip
         low = [max(m - s, m / 10) for m, s in zip(mean, spread, strict=True)]
         high = [m + s for m, s in zip(mean, spread, strict=True)]
         ax.fill_between(x, low, high, color=COLOURS[k], alpha=0.2)

@@ -121,6 +121,8 @@ class Suite:
     """Whether tables compare to the paper's best of each cell."""
     shows_cost: bool = False
     """Whether tables show how the time of a run grows with its budget."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Shorter names of columns."""
     parts: Mapping[str, str] = field(default_factory=dict)
     """Of an ablation: the part that is off, by settings; the first definitions have them all."""
 
@@ -218,6 +220,14 @@ def _strict(names: Iterable[str], **options: Any) -> Iterator[Definition]:
     for strategy in OURS:
         yield from product(names, (strategy,), settings=_settings(strategy), **options)
 
+
+_LABELS = {
+    f"{ABLATED} {_settings(ABLATED)}": "TC-EHVI",
+    f"{ABLATED} {_settings(ABLATED, strict_clock=False)}": "TC-EHVI, relaxed clock",
+    "hk-rvea": "HK-RVEA",
+    RIVAL: "qLogNEHVI",
+}
+"""Short names of columns with settings."""
 
 PARTS: dict[str, dict[str, Any]] = {
     "link": {"link": None},
@@ -391,6 +401,18 @@ SUITES = {
             ),
             max_seeds=_FEW_SEEDS,
             traces=("igd-history",),
+            labels=_LABELS,
+        ),
+        Suite(
+            name="headline",
+            about="What a user chooses from, all DTLZ and UF, tau = 5; rows of other suites",
+            definitions=(
+                *product(PROBLEMS, ("waiting", "tc-saea-released", "hk-rvea")),
+                *product(_WITH_SLOW_PEERS, (RIVAL,)),
+                *_own(PROBLEMS),
+            ),
+            max_seeds=_FEW_SEEDS,
+            labels=_LABELS,
         ),
         Suite(
             name="own-growth",

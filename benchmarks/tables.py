@@ -115,7 +115,7 @@ def make(store: Store, suite: Suite, metric: str) -> Table:
     used = [row for rows in chosen.values() for row in rows]
     text = [
         f"# {suite.name}: {metric.upper()}", "", suite.about + ".", "",
-        markdown.table(["problem", *columns], body), "",
+        markdown.table(["problem", *(suite.labels.get(c, c) for c in columns)], body), "",
         _legend(suite, metric, used, n_missing=sum(not rows for rows in chosen.values())),
     ]  # fmt: skip
     return Table(name=f"{suite.name}-{metric}", markdown="\n".join(text), csv=_csv(cells, metric))

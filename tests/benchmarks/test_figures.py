@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from benchmarks import figures, suites
@@ -94,11 +96,12 @@ def test_histories_have_a_panel_for_each_problem_and_the_ends_of_peers(tmp_path)
                 trace = trace_of(definition, seed, "igd-history", points)
                 store.add([row(definition, seed)], trace)
         store.add([row(rival, seed, igd=igd) for seed, igd in enumerate((0.5, 0.1, 0.2))])
-        (figure,) = figures.make(store, suite_of("own-history", *ours, rival)).values()
+        suite = replace(suite_of("own-history", *ours, rival), labels={"tc-ehvi": "TC-EHVI"})
+        (figure,) = figures.make(store, suite).values()
     assert [ax.get_title() for ax in figure.axes] == ["dtlz2", "uf1"]
     first, second = figure.axes
     assert [line.get_ydata().tolist() for line in first.lines] == [[5.0, 2.0]]
-    assert second.get_legend_handles_labels()[1] == ["tc-ehvi", "peer:qlognehvi, end"]
+    assert second.get_legend_handles_labels()[1] == ["TC-EHVI", "peer:qlognehvi, end"]
     (bars,) = second.containers
     assert (bars[0].get_xdata().tolist(), bars[0].get_ydata().tolist()) == ([200], [0.2])
     (spread,) = bars[2]

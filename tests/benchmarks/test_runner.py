@@ -318,6 +318,17 @@ def test_runs_of_peers_are_shared_with_the_older_suite():
         assert set(rivals) <= set(older)
 
 
+def test_the_headline_takes_its_rows_from_other_suites():
+    others = {
+        d
+        for name in ("table-1", "peers", "own-dtlz", "own-uf")
+        for d in suites.get(name).definitions
+    }
+    suite = suites.get("headline")
+    assert set(suite.definitions) <= others
+    assert set(suite.labels) <= {d.column for d in suite.definitions}
+
+
 def test_histories_are_of_the_cells_that_the_tables_show():
     own = {d for name in ("own-dtlz", "own-uf") for d in suites.get(name).definitions}
     found = [d for d in suites.get("own-history").definitions if d.strategy in suites.OURS]

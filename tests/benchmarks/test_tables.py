@@ -88,6 +88,14 @@ def test_a_row_of_a_table(tmp_path):
     assert "15 of 15 rows were made by an earlier version" in text
 
 
+def test_columns_may_have_shorter_names(tmp_path):
+    with store_with(tmp_path) as store:
+        suite = replace(SUITE, labels={"tc-saea": "Algorithm 1"})
+        text = tables.make(store, suite, "igd").markdown
+        assert tables.make(store, suite, "igd").csv == tables.make(store, SUITE, "igd").csv
+    assert "| problem | tc-saea-released | Algorithm 1 | nt-saea |" in text
+
+
 def test_more_hypervolume_is_better(tmp_path):
     with store_with(tmp_path) as store:
         text = tables.make(store, SUITE, "hv").markdown
