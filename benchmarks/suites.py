@@ -238,6 +238,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "guessed bounds": {"guesses_bounds": False},
     "space-filling start": {"space_share": 0.0},
     "spread": {"spread_share": 0.0},
+    "points between": {"between_share": 0.0},
     "soft kernel": {"kernels": ["ard", "additive", "smooth", "cautious", "rough"]},
     "ard kernel": {"kernels": ["soft", "additive", "smooth", "cautious", "rough"]},
     "additive kernel": {"kernels": ["soft", "ard", "smooth", "cautious", "rough"]},

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 import torch
 
 from tcsaea_torch.acquisition.batch import Front, greedy_ehvi, spread
+from tcsaea_torch.metrics import is_non_dominated
+from tcsaea_torch.problem import snap
+from tcsaea_torch.rng import uniforms
 from tcsaea_torch.rows import take_rows
 from tcsaea_torch.strategies import steps
 from tcsaea_torch.strategies.asynchronous import fill
@@ -38,6 +41,7 @@ class Choice:
     chances: Chances
     noisy: bool
     clearance: float
+    step: int
 
     def slow_points(
         self, n: Int[Tensor, " b"], n_fast: Int[Tensor, " b"], front: Front
@@ -105,6 +109,7 @@ class Choice:
         self,
         n: Int[Tensor, " b"],
         n_spread: Int[Tensor, " b"],
+        n_between: Int[Tensor, " b"],
         taken: Float[Tensor, "b t d"],
         front: Front,
     ) -> _Chosen:
@@ -113,14 +118,39 @@ class Choice:
         Args:
             n: How many each run takes.
             n_spread: How many of these spread over the predicted front.
+            n_between: How many lie between neighbours of the known front.
             taken: Points that were chosen for both objectives.
             front: What is to be improved.
         """
-        X, count = self._spread(n_spread, taken, front)
-        n_left = n - count.sum(dim=1)
-        more, counts = self._by_ehvi(n_left, torch.cat([taken, X], dim=1), front)
-        X, count = torch.cat([X, more], dim=1), torch.cat([count, counts], dim=1)
+        X, count = taken[:, :0], taken[:, :0, 0] > 0
+        ways = (self._between, n_between), (self._spread, n_spread), (self._by_ehvi, n)
+        for choose, n_wanted in ways:
+            n_left = torch.minimum(n_wanted, n - count.sum(dim=1))
+            more, counts = choose(n_left, torch.cat([taken, X], dim=1), front)
+            X, count = torch.cat([X, more], dim=1), torch.cat([count, counts], dim=1)
         return fill(X, count, n, self.run, self.clearance)
+
+    def _between(self, n: Int[Tensor, " b"], taken: Tensor, front: Front) -> _Chosen:
+        """Choose points between neighbours of the known front, where their values are far apart.
+
+        No model is asked: where all are sure, and wrong, this is how they learn of it.
+        """
+        known, run, n_slots = self.known, self.run, int(n.amax())
+        best = is_non_dominated(torch.where(known.both.unsqueeze(-1), known.Y, torch.nan))
+        t = int(best.sum(dim=1).amax())
+        if n_slots == 0 or t < 2:
+            return taken[:, :0], best[:, :0]
+        order = known.Y[..., FAST].masked_fill(~best, torch.inf).argsort(dim=1, stable=True)[:, :t]
+        X, F, alive = take_rows(known.X, order), take_rows(known.Y, order), best.gather(1, order)
+        gap = front.scale(F).diff(dim=1).norm(dim=-1).masked_fill(~alive[:, 1:], 0.0)
+        u = uniforms(run.seeds, "between", self.step, (n_slots, 2), dtype=run.dtype)
+        limit = gap.cumsum(dim=1)
+        place = torch.searchsorted(limit, u[..., 0] * limit[:, -1:]).clamp_max(t - 2)
+        share = 0.25 + 0.5 * u[..., 1:]
+        X = snap(torch.lerp(take_rows(X, place), take_rows(X, place + 1), share), run.grid)
+        count = torch.arange(n_slots, device=n.device) < n.unsqueeze(-1)
+        count = count & (limit[:, -1:] > 0)
+        return X, self._may_be_new(X, taken, count)
 
     def _spread(self, n: Int[Tensor, " b"], taken: Tensor, front: Front) -> _Chosen:
         """Choose members of the predicted front, far from known points and from each other."""

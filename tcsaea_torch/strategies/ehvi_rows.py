@@ -84,6 +84,25 @@ class Known:
         low = torch.where(self.observed, self.Y, torch.inf).amin(dim=1, keepdim=True)
         return (high - low).nan_to_num(posinf=0.0, neginf=0.0)
 
+    def lower_bound(
+        self, given: tuple[float | None, float | None], *, guesses: bool
+    ) -> Float[Tensor, "b 2"]:
+        """Return what no value falls below: as given, or 0 while none is negative, or -inf.
+
+        Args:
+            given: Of each objective; None: unknown.
+            guesses: Whether an unknown bound may be 0.
+        """
+        least = torch.where(self.observed, self.Y, torch.inf).amin(dim=1)
+        low = torch.full_like(least, -torch.inf)
+        if guesses:
+            low = torch.where(least >= 0, 0.0, low)
+        for column, bound in enumerate(given):
+            if bound is not None:
+                # Measured values count more than what was said of them.
+                low[:, column] = least[:, column].clamp_max(bound)
+        return low
+
     def values(self, column: int) -> TrainingSet:
         """Return the known values of an objective."""
         return TrainingSet.from_mask(self.X, self.Y[..., column], self.observed[..., column])

@@ -137,6 +137,8 @@ class TCEHVI:
     """Share of the start's additional fast evaluations that fill the space."""
     spread_share: float = 0.4
     """Share of the later fast evaluations that spread over the predicted front."""
+    between_share: float = 0.2
+    """Share of them that lie between neighbours of the known front, whatever the models say."""
     objective_lower_bounds: tuple[float | None, float | None] = (None, None)
     """What no (fast, slow) value falls below, minimised, in the user's units; None: unknown.
     An objective to be maximised counts with its sign changed."""
@@ -166,7 +168,8 @@ class TCEHVI:
         if self.link is not None:
             check_instance("link", self.link, LinkConfig)
         check_instance("search", self.search, RVEAConfig)
-        keep_checked(self, check_real, "space_share", "spread_share", minimum=0.0, maximum=1.0)
+        shares = ("space_share", "spread_share", "between_share")
+        keep_checked(self, check_real, *shares, minimum=0.0, maximum=1.0)
         keep_checked(self, check_pair, "objective_lower_bounds")
         for bound in self.objective_lower_bounds:
             if bound is not None:
@@ -288,7 +291,7 @@ class TCEHVI:
             return self._at_random(run, n_slow, n_fast), state
         step = int(state["step"])
         chances = Chances.learn(run, step, _N_FOR_CHANCES) if self.failure_model else Chances()
-        low = self._lower_bound(known)
+        low = known.lower_bound(self.objective_lower_bounds, guesses=self.guesses_bounds)
         models, Y, state = self._modelling.learn(state, run, known, low)
         models, Y, is_judged = self._with_outstanding(run, known, models, Y)
         ref_point = run.ref_point if self.uses_ref_point else None
@@ -303,13 +306,16 @@ class TCEHVI:
             chances=chances,
             noisy=self.noisy,
             clearance=self._clearance,
+            step=step,
         )
         # Free workers are asked for no more fast values than they can begin with.
         n_both = n_fast if self.asynchronous else run.left[:, FAST]
         rows, X_both, is_both, front = choice.slow_points(n_slow, n_both, pool.front)
         n_fast = (n_fast - is_both.sum(dim=1)).clamp_min(0)
         n_spread = torch.floor(self.spread_share * n_fast.double() + 0.5).long()
-        X_fast, is_fast = choice.fast_points(n_fast, n_spread, X_both, front)
+        u = uniforms(run.seeds, "n between", step, (1,), dtype=torch.float64).squeeze(-1)
+        n_between = torch.floor(self.between_share * n_fast.double() + u).long()
+        X_fast, is_fast = choice.fast_points(n_fast, n_spread, n_between, X_both, front)
         X, is_asked = torch.cat([X_both, X_fast], dim=1), torch.cat([is_both, is_fast], dim=1)
         is_slow = torch.cat([is_both, torch.zeros_like(is_fast)], dim=1)
         archive_mask = torch.zeros_like(run.archive.observed)
@@ -351,18 +357,6 @@ class TCEHVI:
             noisy=self.noisy,
             calibrated=self.calibrated,
         )
-
-    def _lower_bound(self, known: Known) -> Float[Tensor, "b 2"]:
-        """Return what no value falls below: as given, or 0 while none is negative, or -inf."""
-        least = torch.where(known.observed, known.Y, torch.inf).amin(dim=1)
-        low = torch.full_like(least, -torch.inf)
-        if self.guesses_bounds:
-            low = torch.where(least >= 0, 0.0, low)
-        for column, bound in enumerate(self.objective_lower_bounds):
-            if bound is not None:
-                # Measured values count more than what was said of them.
-                low[:, column] = least[:, column].clamp_max(bound)
-        return low
 
     def _with_outstanding(
         self, run: RunView, known: Known, models: Models, Y: Float[Tensor, "b n 2"]

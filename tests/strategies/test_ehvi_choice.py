@@ -53,7 +53,7 @@ def choice_of(rows, pool, *, b=1, noisy=False, n_fast_left=50, ref_point=None, s
     population = Population(X=pool, F=mean, alive=alive)
     return Choice(
         run=run, known=known, models=models, chances=Chances(), noisy=noisy,
-        clearance=steps.SAME_POINT,
+        clearance=steps.SAME_POINT, step=3,
         pool=Pool(X=pool, score=score, population=population, front=front),
     )  # fmt: skip
 
@@ -295,7 +295,7 @@ def on_front(b, n):
 def spread_points(choice, n):
     """Return each run's new fast points, all of them to spread over the predicted front."""
     n = torch.as_tensor(n)
-    X, count = choice.fast_points(n, n, choice.pool.X[:, :0], choice.pool.front)
+    X, count = choice.fast_points(n, n, 0 * n, choice.pool.X[:, :0], choice.pool.front)
     return [x[c] for x, c in zip(X, count, strict=True)]
 
 
@@ -340,3 +340,76 @@ def test_members_that_are_known_do_not_count_as_within_the_reference_point():
     picks = members(points, choice, 0)
     assert len(set(picks)) == 3
     assert not inside[picks].any()
+
+
+# ---------------------------------------------------------------- between neighbours
+
+
+def with_front(choice, points):
+    """Return the choice with other points that have both values, and these values."""
+    X = choice.known.X.clone()
+    X[:, : points.shape[1]] = points
+    Y = torch.where(choice.known.observed, Toy().evaluate(X), 0.0)
+    known = replace(choice.known, X=X, Y=Y)
+    run = replace(choice.run, archive=replace(choice.run.archive, X=X, Y=Y))
+    front = measure_front(Y, known.both, known.span, None, None)
+    pool = replace(choice.pool, front=front)
+    return replace(choice, known=known, run=run, pool=pool)
+
+
+def between(choice, n, taken=None):
+    """Return each run's new fast points, all of them between neighbours."""
+    n = torch.as_tensor(n)
+    taken = choice.pool.X[:, :0] if taken is None else taken
+    X, count = choice._between(n, taken, choice.pool.front)
+    return [x[c] for x, c in zip(X, count, strict=True)]
+
+
+ENDS = torch.tensor([[0.2, 0.2], [0.3, 0.3], [0.8, 0.8]]).double()
+
+
+def test_points_between_lie_in_the_middle_part_of_a_gap_wide_ones_more_often():
+    """The front is the diagonal; its gaps are of 1 to 5."""
+    choice = with_front(choice_of(near_bad(1, N_FAST), near_bad(1, N_POOL)), ENDS[None])
+    found = torch.cat([between(replace(choice, step=i), [10])[0] for i in range(60)])
+    assert len(found) == 600
+    torch.testing.assert_close(found[:, 0], found[:, 1])
+    along = found[:, 0]
+    in_narrow = (along > 0.225) & (along < 0.275)
+    in_wide = (along > 0.425) & (along < 0.675)
+    assert (in_narrow | in_wide).all()
+    Y = Toy().evaluate(ENDS)
+    scaled = choice.pool.front.scale(Y[None])[0]
+    gaps = (scaled[1:] - scaled[:-1]).norm(dim=-1)
+    assert in_narrow.double().mean() == pytest.approx(float(gaps[0] / gaps.sum()), abs=0.05)
+    # All over that part.
+    assert along[in_wide].std() == pytest.approx(0.25 / 12**0.5, rel=0.1)
+
+
+def test_between_a_point_and_itself_there_is_nothing():
+    choice = choice_of(near_bad(1, N_FAST), near_bad(1, N_POOL))
+    choice = with_front(choice, torch.full((1, N_BOTH, 2), 0.5).double())
+    assert [len(points) for points in between(choice, [4])] == [0]
+
+
+def test_points_between_are_those_of_each_run_alone():
+    rows, pool = near_bad(3, N_FAST), near_bad(3, N_POOL)
+    fronts = torch.stack([ENDS, ENDS.flip(0) * 0.9, near_bad(1, 3)[0]])
+    fronts[2, :2] = torch.tensor([0.5, 0.5])  # one member only, twice
+    fronts[2, 2] = 0.5
+    together = between(with_front(choice_of(rows, pool, b=3), fronts), [2, 5, 3])
+    for i, n in enumerate((2, 5, 3)):
+        k = slice(i, i + 1)
+        alone = with_front(choice_of(rows[k], pool[k]), fronts[k])
+        alone = replace(alone, run=replace(alone.run, seeds=torch.tensor([i])))
+        (points,) = between(alone, [n])
+        torch.testing.assert_close(points, together[i], rtol=0, atol=1e-12)
+    assert [len(points) for points in together] == [2, 5, 0]
+
+
+def test_points_between_are_new():
+    choice = with_front(choice_of(near_bad(1, N_FAST), near_bad(1, N_POOL)), ENDS[None])
+    (points,) = between(choice, [6])
+    assert len(points) == 6
+    (others,) = between(choice, [6], taken=points[None, :2])
+    same_points(others, points[2:])
