@@ -136,6 +136,16 @@ def test_files_come_along_and_templates_are_filled(tmp_path):
     assert seen["deck.k"] == 'walls { t 0.25; n 007; }\n{"x0": 0.25, {other}, {}}'
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"{ x0 } {t}", "must have placeholders such as"), (b"{x0} \xff\xfe", "must be text, got ")],
+)
+def test_templates_without_placeholders_are_refused(tmp_path, content, message):
+    (tmp_path / "deck.k").write_bytes(content)
+    with pytest.raises(InvalidInputError, match=rf"^templates {message}.*deck\.k"):
+        tc.CommandObjective(["sh", "{x0}"], templates=[tmp_path / "deck.k"])
+
+
 def test_a_program_by_its_relative_path_is_where_the_objective_is_made(tmp_path, monkeypatch):
     program = tmp_path / "simulate"
     program.write_text("#!/bin/sh\necho $1\n")

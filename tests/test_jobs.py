@@ -132,8 +132,7 @@ def test_to_cancel_a_future_cancels_its_job():
 def test_jobs_without_cancel_are_left_alone():
     cluster = Cluster(ends=False)
     executor = tc.JobExecutor(cluster, poll_s=SOON)
-    Job_without = type("Job_without", (Job,), {"cancel": None})  # noqa: N806
-    cluster.kind = Job_without
+    cluster.kind = type("Lasting", (Job,), {"cancel": None})
     future = executor.submit(int, 1)
     executor.shutdown(wait=False, cancel_futures=True)
     assert future.cancelled()
@@ -183,19 +182,23 @@ def test_a_run_is_the_same_as_in_threads():
     assert set(reasons) == {"ArithmeticError: diverged"}
 
 
+# submitit leaves a process to the garbage collector.
+@pytest.mark.filterwarnings(
+    r"ignore:Exception ignored in. <function Popen\.__del__:pytest.PytestUnraisableExceptionWarning"
+)
 @pytest.mark.slow
 def test_submitit_jobs(tmp_path):
     submitit = pytest.importorskip("submitit")
     cluster = submitit.LocalExecutor(tmp_path)
     cluster.update_parameters(timeout_min=5)
     with tc.JobExecutor(cluster, poll_s=0.2) as executor:
-        result = minimized({"slow": executor}, n_slow=4, n_init=2)
+        result = minimized({"slow": executor}, n_slow=3, n_init=2)
         killed = executor.submit(time.sleep, 600)
         time.sleep(1)
         assert killed.cancel()
-    assert result.n_slow == 4
+    assert result.n_slow == 3
     done = [diverges(x) for x in result.X.numpy()]
     assert result.Y[:, 1].tolist() == done
     failed = [r for r in result.history if r.status == tc.Status.FAILED]
-    assert len(done) + len(failed) >= 4
+    assert len(done) + len(failed) >= 3
     assert all("diverged" in record.reason for record in failed)
