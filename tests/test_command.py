@@ -224,7 +224,7 @@ def test_folders_are_temporary_or_kept(tmp_path):
     def folders(keep, script="pwd > here.txt; echo 5"):
         work = tmp_path / f"{keep}-{len(script)}" / "below"
         outcome = _outcome(shell(script, workdir=work, keep=keep))
-        assert outcome == 5 or (f"; see {work}" in outcome) == bool(keep)
+        assert outcome == 5 or (f"; see {work}" in str(outcome)) == bool(keep)
         return list(work.iterdir())
 
     assert folders(False) == folders("failed") == folders(False, "exit 1") == []

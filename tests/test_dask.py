@@ -117,7 +117,6 @@ def fails_once(folder, x):
 
 
 def test_retries_are_calls_of_their_own(client, tmp_path):
-    """Dask would give the same exception again to a call that looks the same."""
     slow = partial(fails_once, str(tmp_path))
     result = minimized(
         squares, slow, executor=client, retries={"slow": 1}, strategy=cheap(), n_slow=10, n_init=5
@@ -127,6 +126,13 @@ def test_retries_are_calls_of_their_own(client, tmp_path):
     assert result.Y[:, 1].tolist() == [shifted(x) for x in result.X.numpy()]
     reasons = [record.reason for record in result.history if record.status == tc.Status.FAILED]
     assert all(reason.endswith("ArithmeticError: diverged") for reason in reasons)
+
+
+def test_equal_calls_are_made_each(client):
+    """By itself Dask makes one call of them, as long as its result is kept."""
+    with make_lanes(client) as lanes:
+        futures = [lanes.submit(tc.Objective.SLOW, k, os.urandom, 8) for k in range(3)]
+        assert len({future.result(PATIENCE) for future in futures}) == 3
 
 
 def test_a_limit_counts_from_the_start_and_programs_run_there(client):
