@@ -2,8 +2,10 @@
 
 from tcsaea_torch import acquisition, evolution, kernels, metrics, models, problems, strategies
 from tcsaea_torch.asking import Evaluation, NextAction
+from tcsaea_torch.command import CommandObjective
 from tcsaea_torch.driver import minimize
 from tcsaea_torch.events import Status
+from tcsaea_torch.jobs import JobExecutor
 from tcsaea_torch.optimizer import Optimizer
 from tcsaea_torch.problem import Problem
 from tcsaea_torch.result import Result
@@ -16,7 +18,9 @@ __version__ = "0.1.0"
 __all__ = [
     "TCEHVI",
     "TCSAEA",
+    "CommandObjective",
     "Evaluation",
+    "JobExecutor",
     "NextAction",
     "Objective",
     "Optimizer",

@@ -15,6 +15,7 @@ import torch
 from tqdm.auto import tqdm
 
 from tcsaea_torch.asking import Evaluation
+from tcsaea_torch.command import CommandObjective
 from tcsaea_torch.errors import InvalidInputError, JournalError, ObjectiveError, ProtocolError
 from tcsaea_torch.events import Attached, Event, Failed, Status, Told
 from tcsaea_torch.executors import ExecutorPair, Lanes, Submits, for_each_objective, make_lanes
@@ -86,8 +87,9 @@ def minimize(
         dtype: torch.float64 or torch.float32.
         executor: Anything with `concurrent.futures.Executor.submit`, for both objectives
             or as a dict such as `{"slow": pool}`; None, or a missing key, means a thread.
-            A process pool takes objectives that can be pickled. With a `VirtualExecutor`
-            evaluations only pretend to take time.
+            A process pool takes objectives that can be pickled. A Dask client, or its
+            `get_executor(resources=...)`, takes a cluster; a `JobExecutor` takes jobs such as
+            submitit's. With a `VirtualExecutor` evaluations only pretend to take time.
         timeout_s: Seconds that an evaluation may run, for both objectives or as a dict such
             as `{"slow": 3600}`; None, or a missing key, means for ever. They count from when
             it begins, which workers on other machines tell through a directory for temporary
@@ -149,6 +151,10 @@ def minimize(
             run.to_end()
         except (KeyboardInterrupt, BrokenExecutor) as error:
             run.settle_all()
+            lanes.close()
+            for function in map(problem.function_of, Objective):
+                if isinstance(function, CommandObjective):
+                    function.stop()
             is_users = isinstance(error, KeyboardInterrupt)
             return optimizer.result(
                 interrupted="the user" if is_users else f"a broken executor ({error})"

@@ -31,3 +31,7 @@ class JournalError(TcsaeaError, RuntimeError):
 
 class MissingDependencyError(TcsaeaError, ImportError):
     """An optional package is needed for what was asked."""
+
+
+class CommandError(TcsaeaError, RuntimeError):
+    """An external program failed, took too long, or printed no value."""

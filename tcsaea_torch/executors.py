@@ -11,7 +11,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 from contextlib import suppress
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
@@ -19,6 +19,7 @@ from queue import Empty, SimpleQueue
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
+from tcsaea_torch import dask_calls
 from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.threads import OwnThreads, Timed
 from tcsaea_torch.types import Objective
@@ -162,7 +163,7 @@ def _check_limit(name: str, value: Any) -> float | None:
 
 def _check_executor(name: str, value: Any) -> Submits | None:
     if value is None or (isinstance(value, Submits) and not isinstance(value, type)):
-        return value
+        return dask_calls.as_executor(value)
     raise InvalidInputError(
         f"{name} must be a concurrent.futures.Executor, or a dict of fast and slow ones, "
         f"got {describe(value)}"
@@ -256,7 +257,11 @@ class Pools(Lanes):
         place, limit = next(self._counter), self._limits[objective]
         if limit is not None:
             function = Timed(function, self._mark(objective, place))
-        future = self.of(objective).submit(function, *arguments, **options)
+        executor = self.of(objective)
+        if dask_calls.is_dask(executor):
+            future = dask_calls.submit(executor, function, *arguments, **options)
+        else:
+            future = executor.submit(function, *arguments, **options)
         if not callable(getattr(future, "add_done_callback", None)):
             raise InvalidInputError(
                 f"executor must return a concurrent.futures.Future from submit, "
@@ -286,8 +291,15 @@ class Pools(Lanes):
             while True:
                 ended.append(self._ended.get_nowait())
         for future in ended:
-            self._occupies.pop(future, None)
+            objective = self._occupies.pop(future, None)
+            if objective is not None and future.cancelled():
+                self._check_connection(self.of(objective))
         return sorted(ended, key=self._place.pop)
+
+    def _check_connection(self, executor: Submits) -> None:
+        """Tell calls that are lost with a cluster from those that someone cancelled."""
+        if dask_calls.is_dask(executor) and dask_calls.is_lost(executor):
+            raise BrokenExecutor("the connection to the Dask cluster is lost")
 
     def _take_overdue(self) -> dict[Future[Any], str]:
         now, overdue = time.time(), {}

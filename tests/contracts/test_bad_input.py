@@ -1,7 +1,7 @@
 """One table of bad input: what users can pass wrongly is refused, and the message helps.
 
-The rows are in `bad_input_runs`, `bad_input_results` and `bad_input_parts`. A public callable
-or parameter without rows fails `test_every_parameter_is_in_the_table`.
+The rows are in `bad_input_runs`, `bad_input_results`, `bad_input_external` and `bad_input_parts`.
+A public callable or parameter without rows fails `test_every_parameter_is_in_the_table`.
 """
 
 import inspect
@@ -13,6 +13,7 @@ import tcsaea_torch as tc
 from tcsaea_torch.problems import base as problems
 from tcsaea_torch.strategies import base as strategies
 from tests.contracts import (  # noqa: F401  they fill the table
+    bad_input_external,
     bad_input_parts,
     bad_input_results,
     bad_input_runs,
