@@ -394,6 +394,7 @@ class CrashBeam(TestProblem):
             tau=tau,
             names=[f"{what}_{i + 1}" for what in ("thickness", "yield") for i in range(k)],
             ref_point=REF_POINT,
+            objective_names=("mass [kg]", "peak deceleration [g]"),
         )
 
 
