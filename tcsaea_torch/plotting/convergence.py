@@ -14,6 +14,7 @@ from tcsaea_torch.plotting.drawing import (
     axes_of,
     check_results,
     known_front_of,
+    log_scale,
     time_scale,
 )
 from tcsaea_torch.result import Result
@@ -82,7 +83,7 @@ def plot_convergence(
         label=result.strategy if label is None else label, **style,
     )  # fmt: skip
     if metric == "igd" and values:
-        ax.set_yscale("log")
+        log_scale(ax)
     ax.set_xlabel(axis)
     ax.set_ylabel(what)
     ax.grid(visible=True, alpha=0.3)

@@ -105,3 +105,19 @@ def time_scale(span: float) -> tuple[float, str]:
         if span >= 2 * size:
             return size, name
     return 1.0, "seconds"
+
+
+def log_scale(ax: Any) -> None:
+    """Scale the y axis by logarithms, with plain numbers where it spans little."""
+
+    def plain(value: float, _: int | None) -> str:
+        return f"{value:g}"
+
+    def some(value: float, _: int | None) -> str:
+        low, high = ax.get_ylim()
+        digits = "23456789" if high < 4 * low else "235" if high < 30 * low else ""
+        return f"{value:g}" if f"{value:e}"[0] in digits else ""
+
+    ax.set_yscale("log")
+    ax.yaxis.set_major_formatter(plain)
+    ax.yaxis.set_minor_formatter(some)

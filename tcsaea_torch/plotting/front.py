@@ -57,8 +57,9 @@ def plot_front(
         handles.append(points)
     handles += _draw_fast_only(ax, result)
     if truth is not None:
-        style = {"marker": ".", "color": "black", "linewidths": 0, "zorder": 2.5}
-        handles.append(ax.scatter(*truth.T.numpy(), s=5, label="known front", **style))
+        dots = {"marker": ".", "color": "black", "linewidths": 0, "label": "known front"}
+        ax.scatter(*truth.T.numpy(), s=5, zorder=2.5, **dots)
+        handles.append(ax.scatter([], [], s=50, **dots))  # larger in the legend
     for label, text in zip(
         (ax.set_xlabel, ax.set_ylabel), objective_labels(result.problem), strict=True
     ):
@@ -144,4 +145,7 @@ def _draw_fast_only(ax: Any, result: Result) -> list[Any]:
         values.numpy(), [0.015] * len(values), marker="|", s=60, linewidths=0.8, color="0.25",
         transform=ax.get_xaxis_transform(), label=f"fast value only: {len(values)}",
     )  # fmt: skip
+    ends = [(float(values.min()), 0.0), (float(values.max()), 0.0)]
+    ax.update_datalim(ends, updatey=False)  # which scatter leaves to what is drawn in data units
+    ax.autoscale_view()
     return [ticks]

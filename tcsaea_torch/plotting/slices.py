@@ -42,7 +42,7 @@ def plot_slices(
     names: Sequence[str] | None = None,
     label: str | None = None,
     n_points: int = 101,
-    axes: Sequence[Any] | None = None,
+    axes: Any = None,
 ) -> "tuple[Axes, ...]":
     """Draw a surrogate along each variable through a point: mean and band of 95 %.
 
@@ -59,8 +59,8 @@ def plot_slices(
         names: Without a problem, a name for each variable.
         label: Name and unit of what is predicted; None: the problem's own.
         n_points: Points of each curve.
-        axes: Matplotlib axes, one for each variable whose bounds differ; None makes a figure
-            with pyplot.
+        axes: A sequence or array of matplotlib axes, one for each variable whose bounds differ;
+            None makes a figure with pyplot.
 
     Returns:
         The axes, in the order of the variables.
@@ -104,7 +104,8 @@ def plot_slices(
         ax.axvline(float(point[k]), color="0.4", linewidth=0.8, linestyle=":")
         ax.set_xlabel(shown[k])
         ax.set_ylabel(name)
-        ax.set_xlim(float(box[0, k]), float(box[1, k]))
+        room = 0.5 if k in integers else 0.0
+        ax.set_xlim(float(box[0, k]) - room, float(box[1, k]) + room)
         ax.grid(visible=True, alpha=0.3)
     if axes:
         axes[0].legend()

@@ -4,10 +4,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from tcsaea_torch.errors import InvalidInputError
-from tcsaea_torch.plotting.drawing import BLACK, BLUE, RED, STYLES, axes_of, objective_names
+from tcsaea_torch.plotting.drawing import (
+    BLACK,
+    BLUE,
+    RED,
+    STYLES,
+    axes_of,
+    log_scale,
+    objective_names,
+)
 from tcsaea_torch.result import Result
 from tcsaea_torch.transfer.co_surrogate import synthetic_values
 from tcsaea_torch.transfer.instance_selection import is_believed
@@ -131,8 +140,8 @@ def plot_transfer(transfer: Transfer | Result, ax: Any = None, label: str | None
     if len(ends):
         ax.axline((float(ends.min()),) * 2, slope=1.0, color="0.4", linewidth=0.8, linestyle="--")
     looks = (
-        ("accepted", transfer.accepted, {"color": BLUE, "fmt": "o", "markersize": 4}),
-        ("refused", ~transfer.accepted, {"color": RED, "fmt": "x", "markersize": 5}),
+        ("accepted", transfer.accepted, {"color": BLUE, "fmt": "o", "markersize": 4, "zorder": 3}),
+        ("refused", ~transfer.accepted, {"color": RED, "fmt": "x", "markersize": 5, "zorder": 2}),
     )
     for what, rows, look in looks:
         if rows.any():
@@ -148,7 +157,7 @@ def plot_transfer(transfer: Transfer | Result, ax: Any = None, label: str | None
             x, y = transfer.mean[rows].numpy(), transfer.measured[rows].numpy()
             look = {"marker": "_", "color": BLACK, "s": 60, "zorder": 4}
             ax.scatter(x, y, label=f"measured afterwards: {int(rows.sum())}", **look)
-    ax.set_xlabel(f"{name}: slow surrogate, with its interval")
+    ax.set_xlabel(f"{name}: slow surrogate (bars: its interval)")
     ax.set_ylabel(f"{name}: synthetic value")
     ax.grid(visible=True, alpha=0.3)
     if len(ends):
@@ -201,7 +210,7 @@ def plot_co_surrogate_error(
             n, _moving_rms(values), color=style["color"], linestyle=style["linestyle"], label=key
         )
     if any(bool((values != 0).any()) for values in lines.values()):
-        ax.set_yscale("log")
+        log_scale(ax)
     ax.set_xlabel("slow evaluations of proposed points")
     ax.set_ylabel(f"|predicted - measured|: {name}")
     ax.grid(visible=True, alpha=0.3)
@@ -252,10 +261,10 @@ def _kept(result: Result) -> dict[str, Float[Tensor, " n"]]:
 
 def _flags(name: str, value: Any, n: int) -> Bool[Tensor, " n"]:
     """Return n truths, given in any form."""
-    flags = torch.as_tensor(value)
-    if flags.dtype != torch.bool or flags.shape != (n,):
+    flags = np.array(value.cpu() if isinstance(value, Tensor) else value)
+    if flags.shape != (n,) or (n and flags.dtype != bool):
         raise InvalidInputError(f"{name} must be {n} truths in a row, got {describe(value)}")
-    return flags.cpu()
+    return torch.from_numpy(flags.astype(bool))
 
 
 def _moving_rms(values: Float[Tensor, " n"]) -> Float[Tensor, " n"]:

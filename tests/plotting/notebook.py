@@ -1,0 +1,24 @@
+"""A notebook that is not there."""
+
+import types
+
+
+class Notebook:
+    """What IPython offers in a notebook, and what was shown."""
+
+    def __init__(self, kernel=True):
+        self.shown, self.updates = [], []
+        shell = types.SimpleNamespace(kernel=object() if kernel else None)
+        core = types.ModuleType("IPython.core.getipython")
+        shows = types.ModuleType("IPython.display")
+        self.modules = {
+            "IPython": types.ModuleType("IPython"), "IPython.core": types.ModuleType("IPython.core"),
+            "IPython.core.getipython": core, "IPython.display": shows,
+        }  # fmt: skip
+        vars(core)["get_ipython"] = lambda: shell
+        vars(shows).update(Image=types.SimpleNamespace, display=self.display)
+
+    def display(self, image, *, display_id):
+        assert display_id is True
+        self.shown.append(image)
+        return types.SimpleNamespace(update=self.updates.append)
