@@ -114,7 +114,7 @@ def test_in_a_notebook_it_is_a_widget(monkeypatch, capfd):
     (bar,) = made
     left, widget, right = bar.container.children
     assert (widget.value, widget.max, widget.bar_style) == (14, 14, "success")
-    assert left.value.startswith("slow:") and left.value.endswith("100%")
+    assert left.value == "slow:\u2007100%"
     assert f"fast {result.n_fast}/28, hypervolume " in right.value.replace("\u2007", " ")
     assert capfd.readouterr() == ("", "")
     solve(progress=False)

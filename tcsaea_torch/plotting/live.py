@@ -86,8 +86,8 @@ def _is_last(optimizer: Any) -> bool:
 def _notebook() -> tuple[Any, Any]:
     """Return IPython's `display` and `Image`, if this is a notebook."""
     try:
-        from IPython.core.getipython import get_ipython
-        from IPython.display import Image, display
+        from IPython.core.getipython import get_ipython  # pyright: ignore
+        from IPython.display import Image, display  # pyright: ignore
     except ImportError as error:
         raise MissingDependencyError(
             f"a live plot needs a notebook (pip install jupyterlab); {_INSTEAD}"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # They differ in grey too, and those that need attention are hatched.
-_LOOKS = {
+_LOOKS: dict[Outcome, dict[str, Any]] = {
     Outcome.DONE: {"facecolor": BLUE},
     Outcome.FAILED: {"facecolor": RED, "hatch": "xxxx"},
     Outcome.TIMED_OUT: {"facecolor": YELLOW, "hatch": "////"},

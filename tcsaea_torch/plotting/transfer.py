@@ -252,9 +252,7 @@ def _kept(result: Result) -> dict[str, Float[Tensor, " n"]]:
                 f"got one of {result.strategy!r}"
             )
         column = value[0].detach().cpu().double()
-        n_missing = (
-            max(0, int(result.all_ids.max()) + 1 - len(column)) if len(result.all_ids) else 0
-        )
+        n_missing = max(0, n - len(column))  # rows that were attached since
         columns[name] = torch.nn.functional.pad(column, (0, n_missing))[result.all_ids]
     return columns
 

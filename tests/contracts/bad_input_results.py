@@ -88,7 +88,8 @@ bad("plot_front save_front", "compare", objects("a Result", optional=True))
 TEXTS = [("number", 3, "a string"), ("list", ["h"], "a string")]
 FRONT = [[0.0, 1.0], [1.0, 0.0]]
 FRONTS = [
-    ("one-column", [[1.0]], "shape (n, 2)", "shape (1, 1)"), ("flat", [1.0, 2.0], "shape (n, 2)", "shape (2,)"),
+    ("one-column", [[1.0]], "shape (n, 2)", "shape (1, 1)"),
+    ("flat", [1.0, 2.0], "shape (n, 2)", "shape (2,)"),
     ("nan", [[1.0, NAN]], "finite", "nan"), ("empty", np.zeros((0, 2)), "at least one row", "none"),
 ]  # fmt: skip
 INTERVALS = [

@@ -44,7 +44,7 @@ def _timeline(ax: Any) -> None:
                     start=k * seconds,
                     end=(k + 1) * seconds,
                     outcome=outcome,
-                )  # fmt: skip
+                )
             )
     plotting.plot_timeline(intervals, ax=ax, unit="hours")
 

@@ -9,10 +9,11 @@ class Notebook:
     def __init__(self, kernel=True):
         self.shown, self.updates = [], []
         shell = types.SimpleNamespace(kernel=object() if kernel else None)
-        core = types.ModuleType("IPython.core.getipython")
-        shows = types.ModuleType("IPython.display")
+        module = types.ModuleType
+        core = module("IPython.core.getipython")
+        shows = module("IPython.display")
         self.modules = {
-            "IPython": types.ModuleType("IPython"), "IPython.core": types.ModuleType("IPython.core"),
+            "IPython": module("IPython"), "IPython.core": module("IPython.core"),
             "IPython.core.getipython": core, "IPython.display": shows,
         }  # fmt: skip
         vars(core)["get_ipython"] = lambda: shell

@@ -21,7 +21,7 @@ def made(directions=("minimize", "minimize"), quality=1.0, strategy="tc-saea"):
     problem = Problem(
         fast=abs, slow=abs, bounds=[[0.0] * 2, [1.0] * 2], tau=5, directions=directions,
         names=["thickness [mm]", "width [mm]"], objective_names=("mass [kg]", "force [kN]"),
-        ref_point=torch.tensor([4.0, 4.0]) * torch.tensor([1 - 2 * (w == "maximize") for w in directions]),
+        ref_point=[-4.0 if way == "maximize" else 4.0 for way in directions],
     )  # fmt: skip
     Y, history, born, time = [], [], [], 0.0
 
@@ -42,7 +42,7 @@ def made(directions=("minimize", "minimize"), quality=1.0, strategy="tc-saea"):
                         value=value,
                         asked_at=start,
                         ended_at=start + seconds,
-                    )  # fmt: skip
+                    )
                 )
 
     for k in range(N_INIT):
@@ -60,6 +60,8 @@ def made(directions=("minimize", "minimize"), quality=1.0, strategy="tc-saea"):
     k = torch.arange(len(Y), dtype=torch.float64)
     is_new = k >= N_INIT
     truth = values[:, 1].nan_to_num(1.2)
+    co_error = 0.3 * torch.sin(5 * k) / (1 + 0.1 * k)
+    slow_error = 0.5 * torch.cos(2 * k) / (1 + 0.05 * k)
     return Result(
         problem=problem, strategy=strategy, seed=0, all_ids=torch.arange(len(Y)),
         all_X=torch.stack([k / len(Y), 1 - k / len(Y)], dim=-1), all_Y=values * problem.signs,
@@ -67,8 +69,8 @@ def made(directions=("minimize", "minimize"), quality=1.0, strategy="tc-saea"):
         history=tuple(history), ref_point=problem.ref_point,
         strategy_state={
             "born": torch.tensor([born]),
-            "co_mean": ((truth - values[:, 0] + 0.3 * torch.sin(5 * k) / (1 + 0.1 * k)) * is_new)[None],
-            "slow_mean": ((truth + 0.5 * torch.cos(2 * k) / (1 + 0.05 * k)) * is_new)[None],
+            "co_mean": ((truth - values[:, 0] + co_error) * is_new)[None],
+            "slow_mean": ((truth + slow_error) * is_new)[None],
             "width": ((0.1 + 0.2 * torch.sin(k).abs()) * is_new)[None],
         },
     )  # fmt: skip

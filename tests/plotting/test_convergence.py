@@ -44,7 +44,7 @@ def known_after(result, n_slow):
 
 @pytest.mark.parametrize("directions", DIRECTIONS)
 def test_hypervolume_over_slow_evaluations(directions):
-    result = made(directions)
+    result: Any = made(directions)
     axes, points = curve(result)
     assert points[:, 0].tolist() == list(range(1, N_INIT + N_PERIODS + 1))
     expected = [volume(known_after(result, int(n)), (4.0, 4.0)) for n in points[:, 0]]
@@ -89,7 +89,8 @@ def test_a_point_counts_when_its_last_value_has_come():
     nan = math.nan
     Y = torch.tensor([[1.0, 1.0], [2.0, 0.5], [0.0, nan], [3.0, 3.0]]).double()
     result = make(
-        history=history, all_Y=Y, all_ids=torch.tensor([0, 1, 2, 9]), all_X=torch.zeros(4, 2).double()
+        history=history, all_Y=Y, all_ids=torch.tensor([0, 1, 2, 9]),
+        all_X=torch.zeros(4, 2).double(),
     )  # fmt: skip
     # The last point was attached, and known from the start. Below (4, 4) it has the area 1; then
     # (2, 0.5), which dominates it, 2 x 3.5; and (1, 1) 3 x 3, beyond which 2 x 0.5 remain.
@@ -133,9 +134,9 @@ def test_nothing_measured_is_an_empty_curve():
 
 
 def test_what_is_needed_and_not_known_is_named():
-    with pytest.raises(InvalidInputError, match="^ref_point must be given"):
+    with pytest.raises(InvalidInputError, match=r"^ref_point must be given"):
         plotting.plot_convergence(make(ref_point=None))
-    with pytest.raises(InvalidInputError, match="^known_front must be given"):
+    with pytest.raises(InvalidInputError, match=r"^known_front must be given"):
         plotting.plot_convergence(made(), metric="igd")
 
 

@@ -45,10 +45,14 @@ def axes(n) -> Any:
     return Figure().subplots(1, n, squeeze=False)[0]
 
 
+def slices(*arguments, **options) -> Any:
+    return plotting.plot_slices(*arguments, **options)
+
+
 @pytest.mark.parametrize("surrogate", [Wave(), Wave(batched=False), Modelled()])
 def test_each_variable_has_a_panel_with_mean_and_band(surrogate):
     given = axes(2)
-    drawn = plotting.plot_slices(
+    drawn = slices(
         surrogate, [0.5, 1.0], bounds=[[0, -1], [2, 3]], names=["a", "b [mm]"], label="force [kN]",
         n_points=5, axes=given,
     )  # fmt: skip
@@ -79,7 +83,7 @@ def user_problem():
 
 def test_a_problem_gives_users_units_and_signs():
     problem, surrogate = user_problem(), Wave()
-    drawn = plotting.plot_slices(
+    drawn = slices(
         surrogate, [15.0, 2, 5.0], problem=problem, n_points=11, axes=axes(2)
     )  # fmt: skip
     width, ribs = drawn  # the fixed one has no panel
@@ -92,7 +96,7 @@ def test_a_problem_gives_users_units_and_signs():
     assert container.lines[0].get_xdata().tolist() == [1, 2, 3, 4]
     assert [ax.get_ylabel() for ax in drawn] == ["energy [kJ]"] * 2
     assert [ax.get_xlabel() for ax in drawn] == ["width [mm]", "ribs"]
-    fast = plotting.plot_slices(
+    fast = slices(
         surrogate, [15.0, 2, 5.0], problem=problem, objective="fast", n_points=3, axes=axes(2)
     )
     assert fast[0].get_ylabel() == "mass [kg]"
@@ -105,7 +109,7 @@ def test_kriging_runs_through_its_data(dtype):
     y = torch.sin(4 * X[:, 0]) + X[:, 1]
     gp = fit_kriging(X, y)
     for surrogate in (gp, gp.surrogate):
-        ax = plotting.plot_slices(surrogate, X[0], n_points=11, axes=axes(2))[0]
+        ax = slices(surrogate, X[0], n_points=11, axes=axes(2))[0]
         low, high, mean = (line.get_ydata() for line in ax.lines[:3])
         for k, row in ((1, 0), (4, 1), (9, 2)):
             assert mean[k] == pytest.approx(float(y[row]), abs=1e-3)
@@ -117,7 +121,7 @@ def test_kriging_runs_through_its_data(dtype):
 def test_pyplot_makes_panels_in_lines_of_four():
     plt = pytest.importorskip("matplotlib.pyplot")
     plt.switch_backend("Agg")
-    drawn: Any = plotting.plot_slices(Wave(), [0.5] * 6, n_points=2)
+    drawn: Any = slices(Wave(), [0.5] * 6, n_points=2)
     try:
         assert plt.gcf() is drawn[0].figure
         assert [ax.get_subplotspec().get_geometry()[:2] for ax in drawn] == [(2, 4)] * 6
@@ -130,5 +134,5 @@ def test_several_outputs_are_refused():
         def predict(self, X):
             return torch.stack([X[:, 0]] * 2), torch.ones(2, len(X))
 
-    with pytest.raises(InvalidInputError, match="^surrogate must predict one value for each of 5"):
-        plotting.plot_slices(Two(), [0.5], n_points=5, axes=axes(1))
+    with pytest.raises(InvalidInputError, match=r"^surrogate must predict one value for each of 5"):
+        slices(Two(), [0.5], n_points=5, axes=axes(1))
