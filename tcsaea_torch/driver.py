@@ -105,7 +105,8 @@ def minimize(
             same ids. The problem and all settings but `device` must be the same.
         initial_data: Data that exists already: a dict of arguments for
             `Optimizer.attach`, or a sequence of such dicts, attached in order.
-        callbacks: Functions `f(optimizer, event)`, called after each value or failure.
+        callbacks: Functions `f(optimizer, event)`, called after each value or failure, such as
+            `plotting.LivePlot()` in a notebook.
         progress: Whether to show a progress bar.
 
     Returns:
