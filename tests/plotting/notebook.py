@@ -16,6 +16,7 @@ class Notebook:
             "IPython": module("IPython"), "IPython.core": module("IPython.core"),
             "IPython.core.getipython": core, "IPython.display": shows,
         }  # fmt: skip
+        vars(self.modules["IPython"])["version_info"] = (9, 0)  # which matplotlib reads
         vars(core)["get_ipython"] = lambda: shell
         vars(shows).update(Image=types.SimpleNamespace, display=self.display)
 
