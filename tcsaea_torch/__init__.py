@@ -1,6 +1,15 @@
 """Bi-objective optimization when one objective is fast and the other slow."""
 
-from tcsaea_torch import acquisition, evolution, kernels, metrics, models, problems, strategies
+from tcsaea_torch import (
+    acquisition,
+    evolution,
+    kernels,
+    metrics,
+    models,
+    plotting,
+    problems,
+    strategies,
+)
 from tcsaea_torch.asking import Evaluation, NextAction
 from tcsaea_torch.command import CommandObjective
 from tcsaea_torch.driver import minimize
@@ -35,6 +44,7 @@ __all__ = [
     "metrics",
     "minimize",
     "models",
+    "plotting",
     "problems",
     "strategies",
 ]

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,16 +11,16 @@ from functools import partial
 from typing import Any
 
 import torch
-from tqdm.auto import tqdm
 
 from tcsaea_torch.asking import Evaluation
 from tcsaea_torch.command import CommandObjective
 from tcsaea_torch.errors import InvalidInputError, JournalError, ObjectiveError, ProtocolError
-from tcsaea_torch.events import Attached, Event, Failed, Status, Told
+from tcsaea_torch.events import Attached, Event, Failed, Told
 from tcsaea_torch.executors import ExecutorPair, Lanes, Submits, for_each_objective, make_lanes
 from tcsaea_torch.journal import Journal
 from tcsaea_torch.optimizer import Optimizer
 from tcsaea_torch.problem import Problem, call_objective
+from tcsaea_torch.progress import Progress
 from tcsaea_torch.result import Result
 from tcsaea_torch.strategies import Strategy
 from tcsaea_torch.strategies.base import asynchronous
@@ -31,7 +30,6 @@ from tcsaea_torch.validation import check_bool, check_callable, check_instance, 
 logger = logging.getLogger(__name__)
 
 Callback = Callable[[Optimizer, Event], None]
-_ENDED = (Status.DONE, Status.FAILED)
 _Calls = dict[Future[Any], list[Evaluation]]
 
 
@@ -109,7 +107,8 @@ def minimize(
             same ids. The problem and all settings but `device` must be the same.
         initial_data: Data that exists already: a dict of arguments for
             `Optimizer.attach`, or a sequence of such dicts, attached in order.
-        callbacks: Functions `f(optimizer, event)`, called after each value or failure.
+        callbacks: Functions `f(optimizer, event)`, called after each value or failure, such as
+            `plotting.LivePlot()` in a notebook.
         progress: Whether to show a progress bar.
 
     Returns:
@@ -145,7 +144,7 @@ def minimize(
         except InvalidInputError:
             optimizer.close()
             raise
-    with optimizer, lanes, _Progress(optimizer, enabled=progress) as bar:
+    with optimizer, lanes, Progress(optimizer, enabled=progress) as bar:
         run = _Run(optimizer, lanes, tries, (bar, *callbacks))
         try:
             run.to_end()
@@ -380,44 +379,3 @@ def _grouped(
         return [(e.objective, [e]) for e in evaluations]
     groups = [(o, [e for e in evaluations if e.objective is o]) for o in Objective]
     return [(objective, group) for objective, group in groups if group]
-
-
-class _Progress:
-    """A progress bar over slow evaluations, as a context and a callback."""
-
-    def __init__(self, optimizer: Optimizer, *, enabled: bool) -> None:
-        n_fast, n_slow = optimizer.n_total
-        self._n_fast_total = n_fast
-        # A run that is resumed has ended some already.
-        ended = [r for r in optimizer.result().history if r.status in _ENDED]
-        self._ended = {record.id for record in ended}
-        self._done = {o: sum(r.objective is o for r in ended) for o in Objective}
-        self._hypervolume, self._next_at = "", 0.0
-        self._bar = tqdm(
-            total=n_slow, initial=self._done[Objective.SLOW], desc="slow",
-            disable=not enabled, unit="eval",
-        )  # fmt: skip
-
-    def __enter__(self) -> "_Progress":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.close()
-
-    def __call__(self, optimizer: Optimizer, event: Event) -> None:
-        if not isinstance(event, Told | Failed) or event.id in self._ended:
-            return  # a late value was counted when its time was up
-        self._ended.add(event.id)
-        objective = optimizer.record(event.id).objective
-        self._done[objective] += 1
-        now, is_last = time.perf_counter(), self._done[Objective.SLOW] == self._bar.total
-        is_due = objective is Objective.SLOW and (is_last or now >= self._next_at)
-        if is_due and not self._bar.disable:
-            result = optimizer.result()
-            if result.ref_point is not None:
-                self._hypervolume = f", hypervolume {result.hypervolume():.4g}"
-            # Of many points it takes long: a twentieth of the run's time at most.
-            self._next_at = now + 20 * (time.perf_counter() - now)
-        fast = f"fast {self._done[Objective.FAST]}/{self._n_fast_total}"
-        self._bar.set_postfix_str(fast + self._hypervolume, refresh=False)
-        self._bar.update(int(objective is Objective.SLOW))

@@ -19,6 +19,7 @@ from tcsaea_torch.validation import (
     check_float_tensor,
     check_int,
     check_names,
+    check_pair,
     check_real,
     check_vector,
     describe,
@@ -65,6 +66,9 @@ class Problem:
     ref_point: Any = None
     """Reference point of the hypervolume in the user's units; None: taken from the
     initial design."""
+    objective_names: Sequence[str] | None = None
+    """Names of (fast, slow) for pictures, with units if they have any, such as
+    ("mass [kg]", "deceleration [g]"); None: "fast objective" and "slow objective"."""
 
     def __post_init__(self) -> None:
         def set_field(name: str, value: object) -> None:
@@ -83,6 +87,8 @@ class Problem:
             if not ref_point.isfinite().all():
                 raise InvalidInputError(f"ref_point must be finite, got {ref_point.tolist()}")
             set_field("ref_point", ref_point)
+        if self.objective_names is not None:
+            set_field("objective_names", self._check_objective_names())
 
     def _check_integers(self) -> tuple[int, ...]:
         if isinstance(self.integers, str) or not isinstance(self.integers, Sequence):
@@ -110,6 +116,14 @@ class Problem:
                 f"got {describe(self.directions)}"
             )
         return tuple(check_choice("directions", value, DIRECTIONS) for value in self.directions)
+
+    def _check_objective_names(self) -> tuple[str, ...]:
+        names = check_pair("objective_names", self.objective_names)
+        if not all(isinstance(name, str) and name for name in names) or names[0] == names[1]:
+            raise InvalidInputError(
+                f"objective_names must be two different names, got {describe(names)}"
+            )
+        return names
 
     @property
     def d(self) -> int:

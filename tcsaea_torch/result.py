@@ -1,7 +1,9 @@
 """What a run found, in the user's units and signs."""
 
 import csv
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -9,10 +11,10 @@ import torch
 
 from tcsaea_torch import metrics
 from tcsaea_torch.errors import InvalidInputError, MissingDependencyError
-from tcsaea_torch.events import Record, RunState, Status
+from tcsaea_torch.events import Record, RunState, Status, StrategyState
 from tcsaea_torch.problem import Problem
 from tcsaea_torch.types import Bool, Float, Int, Tensor
-from tcsaea_torch.validation import check_path, check_vector
+from tcsaea_torch.validation import check_choice, check_path, check_vector
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,6 +50,8 @@ class Result:
     """Every evaluation in the order of asking."""
     ref_point: Float[Tensor, "2"] | None
     """Reference point of the hypervolume; None before the initial design is complete."""
+    strategy_state: StrategyState = field(default_factory=dict, repr=False)
+    """What the strategy keeps, for pictures: its own affair, minimised and in the unit cube."""
 
     @property
     def X(self) -> Float[Tensor, "n d"]:
@@ -114,11 +118,24 @@ class Result:
         table["on_front"] = on_front.numpy()
         return table
 
-    def plot(self, ax: Any = None) -> Any:
-        """Draw the front; see `tcsaea_torch.plotting.plot_front`."""
-        from tcsaea_torch.plotting import plot_front
+    def plot(self, ax: Any = None, *, kind: str = "front", **options: Any) -> Any:
+        """Draw the run; see `tcsaea_torch.plotting`.
 
-        return plot_front(self, ax=ax)
+        Args:
+            ax: Matplotlib axes; None makes a figure with pyplot.
+            kind: "front", "convergence", "timeline", "transfer" or "co-surrogate-error".
+            **options: Passed on to the function of `tcsaea_torch.plotting` that draws it.
+
+        Raises:
+            InvalidInputError: If an argument is wrong.
+            MissingDependencyError: If matplotlib is not installed.
+        """
+        from tcsaea_torch.plotting import KINDS
+
+        draw = KINDS[check_choice("kind", kind, KINDS)]
+        for option in options:
+            check_choice(f"options of plot kind {kind!r}", option, _options_of(draw))
+        return draw(self, ax=ax, **options)
 
     def write_csv(self, path: str | Path) -> None:
         """Write a line for each evaluation: ids, objective, status, value, point, reason."""
@@ -131,6 +148,11 @@ class Result:
                 start = (record.id, record.point_id, record.objective, record.status)
                 x = map(repr, x_of[record.point_id])
                 writer.writerow([*start, repr(record.value), *x, record.reason])
+
+
+def _options_of(draw: Callable[..., Any]) -> tuple[str, ...]:
+    """Return the names of what a function takes besides the result and the axes."""
+    return tuple(name for name in list(signature(draw).parameters)[1:] if name != "ax")
 
 
 def result_of(
@@ -166,6 +188,7 @@ def result_of(
         message=describe_run(state, status, interrupted),
         history=tuple(Record(**vars(r)) for r in state.records),
         ref_point=ref_point_of(state, n_init),
+        strategy_state=state.strategy_state,
     )
 
 

@@ -68,6 +68,13 @@ def test_slow_evaluations_pay_for_fast_ones_whatever_the_rounding(tau, n_slow, n
     assert make(tau=tau).n_fast(n_slow) == n_fast
 
 
+def test_objectives_may_have_names_for_pictures():
+    assert make().objective_names is None
+    assert make(objective_names=["mass [kg]", "force [N]"]).objective_names == (
+        "mass [kg]", "force [N]",
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("ref_point", [[1, -2.5], (1, -2.5), np.array([1, -2.5])])
 def test_ref_point(ref_point):
     assert make(ref_point=ref_point).ref_point.tolist() == [1.0, -2.5]

@@ -232,3 +232,23 @@ def test_plot_draws_on_the_given_axes():
     axes = figure.add_subplot()
     assert make().plot(axes) is axes
     assert axes.lines
+
+
+def test_plot_has_kinds_with_options_of_their_own():
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    axes = figure.add_subplot()
+    result = played(n_slow=4, ref_point=[9.0, 9.0]).result()
+    assert result.plot(axes, kind="convergence", x="time", label="mine") is axes
+    assert axes.get_xlabel().startswith("time since the start")
+    with pytest.raises(
+        InvalidInputError, match=r"kind 'convergence' must be one of .*did you mean"
+    ):
+        result.plot(axes, kind="convergence", labels="mine")
+    with pytest.raises(InvalidInputError, match=r"^kind must be one of co-surrogate-error, conv"):
+        result.plot(axes, kind="pie")
+
+
+def test_a_result_keeps_the_strategys_state():
+    optimizer = played()
+    assert optimizer.result().strategy_state
+    assert "strategy_state" not in repr(optimizer.result())

@@ -64,6 +64,7 @@ class Swapped(TestProblem):
             directions=original.directions[::-1],
             vectorized=original.vectorized,
             ref_point=None if original.ref_point is None else original.ref_point.flip(-1),
+            objective_names=original.objective_names and original.objective_names[::-1],
         )
 
     original: TestProblem

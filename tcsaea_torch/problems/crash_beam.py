@@ -377,8 +377,7 @@ class CrashBeam(TestProblem):
         """Set up the problem.
 
         Args:
-            tau: How many fast evaluations take the time of one slow one. The default is a
-                convention of benchmarks, the truth some thousands.
+            tau: Fast evaluations in the time of a slow one, by convention; in truth thousands.
             n_segments: Segments of the tube, 5 to 8; the number of dimensions is twice that.
 
         Raises:
@@ -394,6 +393,7 @@ class CrashBeam(TestProblem):
             tau=tau,
             names=[f"{what}_{i + 1}" for what in ("thickness", "yield") for i in range(k)],
             ref_point=REF_POINT,
+            objective_names=("mass [kg]", "peak deceleration [g]"),
         )
 
 

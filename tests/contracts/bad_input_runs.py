@@ -98,6 +98,12 @@ bad(
     named="integer dimension 1", bounds=[[0, 0, 0], [1, 2.5, 4]],
 )  # fmt: skip
 pair = "a pair such as ('minimize', 'maximize')"
+bad("Problem", "objective_names", [
+    ("text", "ab", "a pair"), ("number", 3, "a pair"), ("one", ["mass"], "a pair"),
+    ("three", ["a", "b", "c"], "a pair"), ("same", ["a", "a"], "two different names", "('a', 'a')"),
+    ("empty", ["", "b"], "two different names", "('', 'b')"),
+    ("numbers", [1, 2], "two different names", "(1, 2)"),
+])  # fmt: skip
 bad("Problem", "directions", [
     ("one-text", "minimize", pair),
     ("none", None, pair),

@@ -120,6 +120,13 @@ def test_swapped_twice_is_the_problem():
     assert problems.Swapped(make()).ref_point is None
 
 
+def test_names_of_objectives_change_places_too():
+    assert problems.get("crash-beam", slow=0).objective_names == (
+        "peak deceleration [g]", "mass [kg]",
+    )  # fmt: skip
+    assert problems.get("zdt1", slow=0, d=4).objective_names is None
+
+
 def test_swapped_passes_options_on():
     assert problems.get("zdt1", slow=0, d=4).d == 4
     with pytest.raises(InvalidInputError, match="did you mean 'tau'"):

@@ -1,4 +1,4 @@
-"""Pictures: what is drawn, where, and how it is labelled."""
+"""Pictures of fronts: what is drawn, where, and how it is labelled."""
 
 import sys
 from typing import Any
@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from tcsaea_torch import plotting
+from tcsaea_torch import plotting, problems
 from tcsaea_torch.errors import MissingDependencyError
-from tcsaea_torch.timeline import Interval, Outcome
-from tcsaea_torch.types import Objective
-from tests.test_result import DIRECTIONS, NAN, make
+from tests.test_result import DIRECTIONS, NAN, make, problem
 
 pytest.importorskip("matplotlib")
 
@@ -23,6 +21,10 @@ def draw(result, **options) -> Any:
     axes = Figure().add_subplot()
     assert plotting.plot_front(result, ax=axes, **options) is axes
     return axes
+
+
+def texts(axes):
+    return [text.get_text() for text in axes.get_legend().get_texts()]
 
 
 @pytest.mark.parametrize("directions", DIRECTIONS)
@@ -60,9 +62,41 @@ def test_labels_say_what_is_shown(directions):
     assert axes.get_xlabel() == f"fast objective ({directions[0]}d)"
     assert axes.get_ylabel() == f"slow objective ({directions[1]}d)"
     assert axes.get_title() == "5 slow and 6 fast evaluations"
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == [
-        "random: 3 non-dominated"
-    ]
+    assert texts(axes) == ["random: 3 non-dominated", "dominated: 1", "fast value only: 1"]
+
+
+def test_names_and_units_of_objectives_are_on_the_axes():
+    names = ("mass [kg]", "energy [kJ]")
+    p = problem(directions=("minimize", "maximize"), objective_names=names)
+    axes = draw(make(problem=p))
+    assert axes.get_xlabel() == "mass [kg] (minimized)"
+    assert axes.get_ylabel() == "energy [kJ] (maximized)"
+
+
+@pytest.mark.parametrize("directions", DIRECTIONS)
+def test_fast_values_alone_are_ticks_along_the_axis(directions):
+    result = make(directions)
+    axes = draw(result)
+    (ticks,) = axes.collections
+    assert ticks.get_offsets()[:, 0].tolist() == [9.0 * float(result.problem.signs[0])]
+    at = ticks.get_offset_transform().transform(ticks.get_offsets())
+    assert 0 <= axes.transAxes.inverted().transform(at)[0, 1] < 0.05  # whatever the limits are
+    assert axes.get_xlim()[0] < ticks.get_offsets()[0, 0] < axes.get_xlim()[1]
+    low, high = axes.get_ylim()
+    lowest, highest = float(result.Y[:, 1].min()), float(result.Y[:, 1].max())
+    assert low <= lowest < highest <= high < low + 3 * (highest - lowest)
+
+
+def test_the_known_front_is_the_given_one_or_a_test_problems():
+    given = [[0.0, 5.0], [1.0, 0.0]]
+    axes = draw(make(), known_front=given)
+    assert axes.collections[1].get_offsets().tolist() == given
+    assert texts(axes)[-1] == "known front"
+    dtlz2 = problems.get("dtlz2")
+    axes = draw(make(problem=dtlz2, all_X=torch.zeros(6, dtlz2.d).double()))
+    truth = axes.collections[1].get_offsets()
+    assert len(truth) > 100
+    np.testing.assert_allclose((np.asarray(truth) ** 2).sum(axis=1), 1.0, rtol=1e-6)
 
 
 def test_another_result_is_drawn_behind():
@@ -74,14 +108,14 @@ def test_another_result_is_drawn_behind():
     assert axes.lines[3].get_xydata().tolist() == mine.Y.tolist()
     assert axes.lines[0].get_color() != axes.lines[3].get_color()
     assert axes.lines[0].get_marker() != axes.lines[3].get_marker()
-    labels = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert labels == ["other: 1 non-dominated", "mine: 3 non-dominated"]
+    assert texts(axes)[:2] == ["other: 1 non-dominated", "mine: 3 non-dominated"]
+    assert axes.lines[2].get_linestyle() != axes.lines[5].get_linestyle()
 
 
 def test_nothing_measured_gives_empty_axes():
     axes = draw(make(all_Y=torch.full((6, 2), NAN).double()))
     assert [len(line.get_xydata()) for line in axes.lines] == [0, 0, 0]
-    assert axes.get_legend().get_texts()[0].get_text() == "random: 0 non-dominated"
+    assert texts(axes) == ["random: 0 non-dominated"]
 
 
 def test_without_axes_pyplot_makes_them():
@@ -133,77 +167,3 @@ def test_pictures_need_matplotlib(monkeypatch, tmp_path):
         with pytest.raises(MissingDependencyError, match=r"^plots need matplotlib: pip install "):
             picture()
     assert list(tmp_path.iterdir()) == []
-
-
-# ------------------------------------------------------------------ timelines
-
-
-def interval(lane, worker, start, end, outcome="done"):
-    return Interval(
-        lane=Objective(lane), worker=worker, evaluation_id=0, start=start, end=end,
-        outcome=Outcome(outcome),
-    )  # fmt: skip
-
-
-def bars(axes):
-    """Return (left, right, bottom, top) of all bars by the label of their colour."""
-    found = {}
-    for collection in axes.collections:
-        boxes = [path.get_extents() for path in collection.get_paths()]
-        found[collection.get_label()] = sorted((b.x0, b.x1, b.y0, b.y1) for b in boxes)
-    return found
-
-
-def test_a_timeline_has_a_row_for_each_worker_and_a_bar_for_each_evaluation():
-    intervals = [
-        interval("slow", 0, 0.0, 5.0),
-        interval("fast", 0, 0.0, 1.0),
-        interval("fast", 0, 1.0, 2.5, "failed"),
-        interval("slow", 2, 3.0, 7.0, "timed out"),
-        interval("slow", 0, 5.0, 6.0, "lost"),
-    ]
-    axes: Any = Figure().add_subplot()
-    assert plotting.plot_timeline(intervals, ax=axes, unit="hours") is axes
-    assert bars(axes) == {
-        "done: 2": [(0.0, 1.0, -0.4, 0.4), (0.0, 5.0, 0.6, 1.4)],
-        "failed: 1": [(1.0, 2.5, -0.4, 0.4)],
-        "timed out: 1": [(3.0, 7.0, 1.6, 2.4)],
-        "lost: 1": [(5.0, 6.0, 0.6, 1.4)],
-    }
-    assert [text.get_text() for text in axes.get_yticklabels()] == ["fast 0", "slow 0", "slow 2"]
-    assert axes.get_xlabel() == "virtual time (hours)"
-    assert axes.get_ylabel() == "worker"
-    assert axes.get_xlim() == (0.0, 7.0)
-    assert axes.get_ylim() == (2.5, -0.5)
-    labels = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert labels == list(bars(axes))
-    colors = {tuple(c.get_facecolor()[0]) for c in axes.collections}
-    assert len(colors) == 4
-
-
-def test_colours_of_a_timeline_differ_in_lightness():
-    """So they do for the colour-blind, and in grey."""
-    axes: Any = Figure().add_subplot()
-    kinds = enumerate(map(str, Outcome))
-    plotting.plot_timeline([interval("fast", k, 0.0, 1.0, o) for k, o in kinds], ax=axes)
-    luminance = sorted(
-        float(c.get_facecolor()[0][:3] @ [0.2126, 0.7152, 0.0722]) for c in axes.collections
-    )
-    assert np.diff(luminance).min() > 0.05
-    assert axes.get_xlabel() == "virtual time"
-
-
-def test_many_workers_are_counted_not_named():
-    axes: Any = Figure().add_subplot()
-    workers = [("fast", k) for k in range(10)] + [("slow", k) for k in range(30)]
-    plotting.plot_timeline([interval(lane, k, 0.0, 1.0) for lane, k in workers], ax=axes)
-    assert [text.get_text() for text in axes.get_yticklabels()] == ["fast: 10", "slow: 30"]
-    assert axes.get_yticks().tolist() == [4.5, 24.5]
-    assert len(bars(axes)["done: 40"]) == 40
-
-
-def test_a_timeline_of_nothing_is_empty():
-    axes: Any = Figure().add_subplot()
-    plotting.plot_timeline([], ax=axes)
-    assert len(axes.collections) == 0
-    assert axes.get_legend() is None
