@@ -1,6 +1,15 @@
 """Bi-objective optimization when one objective is fast and the other slow."""
 
-from tcsaea_torch import acquisition, evolution, kernels, metrics, models, problems, strategies
+from tcsaea_torch import (
+    acquisition,
+    botorch_models,
+    evolution,
+    kernels,
+    metrics,
+    models,
+    problems,
+    strategies,
+)
 from tcsaea_torch.asking import Evaluation, NextAction
 from tcsaea_torch.driver import minimize
 from tcsaea_torch.events import Status
@@ -26,6 +35,7 @@ __all__ = [
     "Status",
     "VirtualExecutor",
     "acquisition",
+    "botorch_models",
     "evolution",
     "kernels",
     "metrics",

@@ -1,12 +1,10 @@
 """The table of bad input for strategies, problems, kernels, models, evolution and metrics."""
 
 from dataclasses import replace
-from importlib.util import find_spec
 
 import numpy as np
 import torch
 from botorch.models import ModelListGP
-from botorch.test_functions.multi_objective import BraninCurrin
 
 import tcsaea_torch as tc
 from tcsaea_torch.acquisition import AAFNormalizer, AdaptiveAcquisition, BiObjectiveEHVI
@@ -261,28 +259,6 @@ callee("Swapped.pareto_front", tc.problems.Swapped.pareto_front, lambda: {"n": 5
 bad("Swapped.pareto_front", "n", integers(1))
 bad("CrashBeam", "n_segments", integers())
 bad("CrashBeam", "n_segments", [("four", 4, "from 5 to 8"), ("nine", 9, "from 5 to 8")])
-
-botorch_problem = BraninCurrin()
-callee("Problem.from_botorch", tc.Problem.from_botorch, lambda: {"test_problem": botorch_problem})
-bad("Problem.from_botorch", "test_problem", objects("a MultiObjectiveTestProblem of BoTorch"))
-ADAPTED = ["Problem.from_botorch"]
-if find_spec("pymoo") is not None:
-    callee("Problem.from_pymoo", tc.Problem.from_pymoo, lambda: {"problem": "zdt1"})
-    bad("Problem.from_pymoo", "problem", [
-        ("number", 3, "a pymoo Problem"), ("none", None, "a pymoo Problem"),
-        ("unknown", "zdt99", "a name that pymoo's get_problem knows"),
-    ])  # fmt: skip
-    bad("Problem.from_pymoo", "ref_point", [
-        ("three", [1.0, 2.0, 3.0], "shape (2,)", "shape (3,)"), ("nan", [NAN, 1.0], "finite", "nan"),
-    ])  # fmt: skip
-    ADAPTED.append("Problem.from_pymoo")
-for name in ADAPTED:
-    bad(name, "slow", [*integers(0), ("two", 2, "0 or 1")])
-    bad(name, "tau", reals(1))
-    bad(name, "names", [("text", "ab", "distinct strings"), ("number", 3, "distinct strings")])
-callee("Problem.to_botorch", tc.Problem.to_botorch, dict,
-       prepare=lambda: tc.problems.get("dtlz2").to_botorch)  # fmt: skip
-bad("Problem.to_botorch", "negate", booleans())
 
 # ---------------------------------------------------------------- kernels
 
