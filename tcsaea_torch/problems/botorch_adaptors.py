@@ -49,7 +49,8 @@ class FromBotorch(TestProblem):
         names: Sequence[str] | None = None,
     ) -> None:
         _check_test_problem(test_problem)
-        columns = [1 - check_slow(slow), slow]
+        second = check_slow(slow)
+        columns = [1 - second, second]
         is_minimised = test_problem._is_minimization_by_default != test_problem.negate
         noise = test_problem.noise_std
         for name, value in {

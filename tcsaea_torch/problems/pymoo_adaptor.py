@@ -87,7 +87,8 @@ class FromPymoo(TestProblem):
         ref_point: Any = None,
     ) -> None:
         problem = _check_problem(problem)
-        columns = [1 - check_slow(slow), slow]
+        second = check_slow(slow)
+        columns = [1 - second, second]
         keys, bounds, whole = _variables(problem)
         for name, value in {"problem": problem, "columns": columns, "keys": keys}.items():
             object.__setattr__(self, name, value)
