@@ -2,6 +2,7 @@
 
 from tcsaea_torch import (
     acquisition,
+    botorch_models,
     evolution,
     kernels,
     metrics,
@@ -39,6 +40,7 @@ __all__ = [
     "Status",
     "VirtualExecutor",
     "acquisition",
+    "botorch_models",
     "evolution",
     "kernels",
     "metrics",

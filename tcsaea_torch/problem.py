@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -24,6 +24,12 @@ from tcsaea_torch.validation import (
     check_vector,
     describe,
 )
+
+if TYPE_CHECKING:
+    import botorch.test_functions.base
+
+    import tcsaea_torch.problems.botorch_adaptors
+    import tcsaea_torch.problems.pymoo_adaptor
 
 DIRECTIONS = ("minimize", "maximize")
 
@@ -183,6 +189,90 @@ class Problem:
         """Return the function that evaluates an objective, "fast" or "slow"."""
         name = check_choice("objective", objective, Objective)
         return self.fast if name == Objective.FAST else self.slow
+
+    @staticmethod
+    def from_botorch(
+        test_problem: Any,
+        *,
+        slow: int = 1,
+        tau: float = 5.0,
+        names: Sequence[str] | None = None,
+    ) -> "tcsaea_torch.problems.botorch_adaptors.FromBotorch":
+        """Make a problem of one of BoTorch's test problems with two objectives.
+
+        Values keep BoTorch's signs: with `negate` both objectives are to be maximised. Bounds,
+        integer variables, the reference point and the noise are BoTorch's. Single values are
+        as noisy as it says; `evaluate` returns true ones. BoTorch computes both objectives at
+        once: here each is a call of its own, so two of them cost twice the time.
+
+        Args:
+            test_problem: A `MultiObjectiveTestProblem` of BoTorch without constraints.
+            slow: Which of its objectives is the slow one: 0, the first, or 1.
+            tau: How many fast evaluations take the time of one slow one.
+            names: A name for each dimension.
+
+        Returns:
+            A problem that also knows `evaluate(X)` and, where BoTorch does, `pareto_front(n)`.
+
+        Raises:
+            InvalidInputError: If it is no such problem, or another argument is wrong.
+        """
+        from tcsaea_torch.problems.botorch_adaptors import FromBotorch
+
+        return FromBotorch(test_problem, slow=slow, tau=tau, names=names)
+
+    @staticmethod
+    def from_pymoo(
+        problem: Any,
+        *,
+        slow: int = 1,
+        tau: float = 5.0,
+        names: Sequence[str] | None = None,
+        ref_point: Any = None,
+    ) -> "tcsaea_torch.problems.pymoo_adaptor.FromPymoo":
+        """Make a problem of one of pymoo's with two objectives.
+
+        Real and integer variables are taken over, those of mixed problems by their names. pymoo
+        computes both objectives at once: here each is a call of its own.
+
+        Args:
+            problem: A pymoo `Problem`, elementwise or not, without constraints; or a name that
+                pymoo's `get_problem` knows.
+            slow: Which of its objectives is the slow one: 0, the first, or 1.
+            tau: How many fast evaluations take the time of one slow one.
+            names: A name for each dimension.
+            ref_point: Reference point (fast, slow) of the hypervolume; pymoo has none.
+
+        Returns:
+            A problem that also knows `evaluate(X)` and, where pymoo does, `pareto_front(n)`.
+
+        Raises:
+            InvalidInputError: If it is no such problem, or another argument is wrong.
+            MissingDependencyError: If pymoo is not installed.
+        """
+        from tcsaea_torch.problems.pymoo_adaptor import FromPymoo
+
+        return FromPymoo(problem, slow=slow, tau=tau, names=names, ref_point=ref_point)
+
+    def to_botorch(
+        self, *, negate: bool = False
+    ) -> "botorch.test_functions.base.MultiObjectiveTestProblem":
+        """Return the problem as a test problem for BoTorch's loops.
+
+        Its values are minimised, whatever the directions here: an objective that is maximised
+        changes its sign. With `negate` all are to be maximised, as BoTorch's acquisition
+        functions want them. The reference point goes along; it must have been given. Values of
+        a problem that is no torch code have no gradients.
+
+        Args:
+            negate: Whether values and reference point change their signs.
+
+        Raises:
+            InvalidInputError: If the problem has no reference point.
+        """
+        from tcsaea_torch.problems.botorch_adaptors import ToBotorch
+
+        return ToBotorch(self, negate=negate)
 
 
 def call_objective(function: Callable[[Any], Any], X: Tensor, *, vectorized: bool) -> list[Any]:

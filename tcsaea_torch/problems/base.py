@@ -94,6 +94,14 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(_FACTORIES))
 
 
+def check_slow(slow: Any) -> int:
+    """Return which of two published objectives is the slow one: 0, the first, or 1."""
+    index = check_int("slow", slow, minimum=0)
+    if index > 1:
+        raise InvalidInputError(f"slow must be 0 or 1, got {slow}")
+    return index
+
+
 def get(name: str, *, slow: int = 1, **options: Any) -> TestProblem:
     """Make the problem of this name.
 
@@ -107,8 +115,7 @@ def get(name: str, *, slow: int = 1, **options: Any) -> TestProblem:
             unknown or out of range.
     """
     factory = _FACTORIES[check_choice("problem", name, _FACTORIES)]
-    if check_int("slow", slow, minimum=0) > 1:
-        raise InvalidInputError(f"slow must be 0 or 1, got {slow}")
+    check_slow(slow)
     check_options(f"problem {name!r}", factory, options)
     problem = factory(**options)
     return problem if slow == 1 else Swapped(problem)

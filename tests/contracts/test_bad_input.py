@@ -1,6 +1,6 @@
 """One table of bad input: what users can pass wrongly is refused, and the message helps.
 
-The rows are in `bad_input_runs`, `bad_input_results`, `bad_input_external` and `bad_input_parts`.
+The rows are in the modules `bad_input_*` beside this one.
 A public callable or parameter without rows fails `test_every_parameter_is_in_the_table`.
 """
 
@@ -13,6 +13,7 @@ import tcsaea_torch as tc
 from tcsaea_torch.problems import base as problems
 from tcsaea_torch.strategies import base as strategies
 from tests.contracts import (  # noqa: F401  they fill the table
+    bad_input_botorch,
     bad_input_external,
     bad_input_parts,
     bad_input_results,
@@ -31,6 +32,7 @@ NOT_IN_THE_TABLE = {
     "strategies.Proposal": "written by strategies; the optimizer checks it",
     "strategies.RunView": "made by the library",
     "problems.TestProblem": "the arguments of Problem",
+    "botorch_models.Synthetic": "made by the library",
     "models.Chosen": "made by the library",
     "models.LeaveOneOut": "made by the library",
     "models.Surrogate": "made by the library",
