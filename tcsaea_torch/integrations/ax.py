@@ -7,7 +7,13 @@ from typing import Any
 
 from tcsaea_torch.errors import InvalidInputError, MissingDependencyError, ProtocolError
 from tcsaea_torch.integrations.space import Continuous, Levels, Params, Space, Stepped, Variable
-from tcsaea_torch.integrations.trials import Outcome, Trial, TrialRun, checked_strategy
+from tcsaea_torch.integrations.trials import (
+    Outcome,
+    Trial,
+    TrialRun,
+    check_counts,
+    checked_strategy,
+)
 from tcsaea_torch.strategies import Strategy
 from tcsaea_torch.validation import check_int, check_text
 
@@ -93,8 +99,7 @@ class TCGenerationNode(ExternalGenerationNode):
         transition_criteria: Sequence[TransitionCriterion] | None = None,
     ) -> None:
         self._strategy = checked_strategy(strategy)
-        self._n_trials = check_int("n_trials", n_trials, minimum=1)
-        self._n_init = None if n_init is None else check_int("n_init", n_init, minimum=1)
+        self._n_trials, self._n_init = check_counts(n_trials, n_init)
         self._seed = check_int("seed", seed)
         super().__init__(
             name=check_text("name", name),

@@ -11,7 +11,13 @@ from weakref import WeakKeyDictionary
 
 from tcsaea_torch.errors import InvalidInputError, MissingDependencyError
 from tcsaea_torch.integrations.space import Continuous, Levels, Params, Space, Stepped, Variable
-from tcsaea_torch.integrations.trials import Outcome, Trial, TrialRun, checked_strategy
+from tcsaea_torch.integrations.trials import (
+    Outcome,
+    Trial,
+    TrialRun,
+    check_counts,
+    checked_strategy,
+)
 from tcsaea_torch.strategies import Strategy
 from tcsaea_torch.validation import check_instance, check_int
 
@@ -103,8 +109,7 @@ class TCSampler(BaseSampler):
         independent_sampler: BaseSampler | None = None,
     ) -> None:
         self._strategy = checked_strategy(strategy)
-        self._n_trials = check_int("n_trials", n_trials, minimum=1)
-        self._n_init = None if n_init is None else check_int("n_init", n_init, minimum=1)
+        self._n_trials, self._n_init = check_counts(n_trials, n_init)
         self._seed = secrets.randbits(31) if seed is None else check_int("seed", seed)
         self._search_space = None if search_space is None else _checked_space(search_space)
         if independent_sampler is None:

@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.integrations.space import Params, Space
 from tcsaea_torch.optimizer import Optimizer
 from tcsaea_torch.rng import signed64, uniforms
 from tcsaea_torch.strategies import TCEHVI, Strategy, check_strategy
 from tcsaea_torch.strategies.base import asynchronous
 from tcsaea_torch.types import Objective
+from tcsaea_torch.validation import check_int
 
 _N_TRIES = 20
 """Proposals that rounding may turn into parameters of a known trial, one after the other."""
@@ -90,8 +92,6 @@ class TrialRun:
         self._problem = space.problem(directions, ref_point)
         self._strategy = checked_strategy(strategy)
         self._n_trials, self._seed = n_trials, seed
-        if n_init is not None:
-            n_init = min(n_init, n_trials)
         self._n_init = self._make(n_trials, n_init).n_init
         self._loose: dict[tuple[float, ...], list[_Point]] = {}
         self._rebuild({})
@@ -252,7 +252,9 @@ class TrialRun:
         for key, trial in trials.items():
             self._take(key, trial)
         for params in loose:
-            self._loose[self.space.key(params)] = self._ask_at(params)
+            place = self.space.key(params)
+            if place not in self._key_of:
+                self._loose[place] = self._ask_at(params)
 
     # ------------------------------------------------------------------ what comes next
 
@@ -321,6 +323,21 @@ class TrialRun:
         # A finite space is used up: a point is evaluated again.
         params = self.space.to_params(X[0])
         return _Point(params=params, place=self.space.key(params), x=X[0])
+
+
+def check_counts(n_trials: Any, n_init: Any) -> tuple[int, int | None]:
+    """Return how many trials there are to be, and how many of them are the initial design.
+
+    Raises:
+        InvalidInputError: If they are no counts, or the design is too large.
+    """
+    n = check_int("n_trials", n_trials, minimum=1)
+    if n_init is None:
+        return n, None
+    first = check_int("n_init", n_init, minimum=1)
+    if first > n:
+        raise InvalidInputError(f"n_init must be at most n_trials = {n}, got {first}")
+    return n, first
 
 
 def checked_strategy(strategy: Strategy | str | None) -> Strategy:

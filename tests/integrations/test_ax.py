@@ -263,6 +263,7 @@ def test_candidates_come_after_an_update():
     ("options", "message"),
     [
         ({"strategy": "tc-ehvj"}, "did you mean 'tc-ehvi'"),
+        ({"n_trials": 8, "n_init": 9}, "n_init must be at most n_trials = 8, got 9"),
         ({"n_trials": 0}, "n_trials must be an integer >= 1, got 0"),
         ({"n_init": 0.5}, "n_init must be an integer >= 1, got 0.5"),
         ({"seed": None}, "seed must be an integer, got None"),

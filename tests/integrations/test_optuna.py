@@ -375,6 +375,7 @@ def test_a_pickled_sampler_goes_on():
     [
         ({"strategy": "tc-ehvj"}, "did you mean 'tc-ehvi'"),
         ({"strategy": 3}, "strategy must be a name or a configured strategy"),
+        ({"n_trials": 8, "n_init": 9}, "n_init must be at most n_trials = 8, got 9"),
         ({"n_trials": 0}, "n_trials must be an integer >= 1, got 0"),
         ({"n_trials": 2.5}, "n_trials must be an integer >= 1, got 2.5"),
         ({"n_init": 0}, "n_init must be an integer >= 1, got 0"),

@@ -169,3 +169,9 @@ def test_trials_without_a_key_are_known_by_their_parameters():
     # A budget that ends in between loses nothing.
     more = [run.next() for _ in range(12)]
     assert len({SPACE.key(p) for p in (*params, *more)}) == 15
+    trials |= {k: Trial(params=p) for k, p in enumerate((params[1], *more))}
+    run.sync({"new": done(Trial(params={"x": 0.1, "y": 0.2})), **trials})
+    waiting = [tuple(e.x) for e in run._optimizer.pending]
+    for trial in trials.values():
+        if trial.outcome is Outcome.RUNNING:
+            assert waiting.count(SPACE.key(trial.params)) == 2  # fast and slow, once each
