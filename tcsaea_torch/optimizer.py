@@ -23,7 +23,7 @@ from tcsaea_torch.events import (
     Told,
     Withdrawn,
 )
-from tcsaea_torch.existing_data import attached, initial_events
+from tcsaea_torch.existing_data import attached, initial_events, is_off
 from tcsaea_torch.journal import Journal
 from tcsaea_torch.planning import Planner, waiting
 from tcsaea_torch.problem import Problem, check_value
@@ -262,12 +262,9 @@ class Optimizer:
             ProtocolError: If the budget is too small.
         """
         points = check_matrix("X", X, columns=self.problem.d)
-        low, high = self.problem.bounds
-        k = list(self.problem.integers)
-        is_off = (points < low) | (points > high)
-        is_off[:, k] |= points[:, k] != points[:, k].round()
-        if bool(is_off.any()):
-            row, column = is_off.nonzero()[0].tolist()
+        off = is_off(self.problem, points).nonzero().tolist()
+        if off:
+            row, column = off[0]
             raise InvalidInputError(
                 "X must lie within the bounds, and on integers where there are, "
                 f"got {points[row, column]:g} in row {row}, column {column}"

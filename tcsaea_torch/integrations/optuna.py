@@ -126,7 +126,8 @@ class TCSampler(BaseSampler):
         return {k: v for k, v in vars(self).items() if k not in ("_lock", "_runs")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        for name, value in state.items():
+            setattr(self, name, value)
         self._start()
 
     def reseed_rng(self) -> None:
@@ -218,7 +219,7 @@ def _variable(name: str, distribution: BaseDistribution) -> Variable | None:
     match distribution:
         case FloatDistribution(low=low, high=high, step=None, log=log):
             return Continuous(name=name, low=low, high=high, log=log)
-        case FloatDistribution(low=low, high=high, step=step):
+        case FloatDistribution(low=low, high=high, step=step) if step is not None:
             return Stepped(name=name, low=low, high=high, step=step)
         case IntDistribution(low=low, high=high, log=True):
             return Continuous(name=name, low=low, high=high, log=True, whole=True)

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from tcsaea_torch.errors import InvalidInputError
+from tcsaea_torch.existing_data import is_off
 from tcsaea_torch.integrations.space import Params, Space
 from tcsaea_torch.optimizer import Optimizer
 from tcsaea_torch.rng import signed64, uniforms
@@ -214,14 +215,12 @@ class TrialRun:
 
     def _ask_at(self, params: Params) -> list[_Point]:
         """Let the optimizer wait for a point that it has not chosen, if it lies in the box."""
-        x = torch.from_numpy(self.space.to_x(params))
-        low, high = self._problem.bounds
-        k = list(self._problem.integers)
-        is_inside = ((x >= low) & (x <= high)).all() and (x[k] == x[k].round()).all()
-        if not bool(is_inside):
+        x = self.space.to_x(params)
+        X = torch.from_numpy(x).unsqueeze(0)
+        if bool(is_off(self._problem, X).any()):
             return []
-        ids = {e.objective: e.id for e in self._optimizer.ask_at(x.unsqueeze(0))}
-        return [_Point(params=dict(params), place=self.space.key(params), x=x.numpy(), ids=ids)]
+        ids = {e.objective: e.id for e in self._optimizer.ask_at(X)}
+        return [_Point(params=dict(params), place=self.space.key(params), x=x, ids=ids)]
 
     def _rebuild(self, trials: Mapping[Hashable, Trial]) -> None:
         """Begin anew with all trials, and with a budget that is large enough."""
