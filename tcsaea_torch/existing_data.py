@@ -59,11 +59,7 @@ def attached(
         for name, values in (("fast", fast), ("slow", slow))
     ]
     points = _merged(points, known, _steps(problem), problem.bounds[0], limit)
-    low, high = problem.bounds
-    k = list(problem.integers)
-    is_off = (points < low) | (points > high)
-    is_off[:, k] |= points[:, k] != points[:, k].round()
-    outside = is_off.any(dim=-1)
+    outside = is_off(problem, points).any(dim=-1)
     if outside.any():
         warnings.warn(
             f"{int(outside.sum())} of {len(points)} attached points lie outside the bounds "
@@ -71,6 +67,15 @@ def attached(
             stacklevel=stacklevel,
         )
     return Attached(X=points, Y=torch.stack(columns, dim=-1))
+
+
+def is_off(problem: Problem, X: Float[Tensor, "n d"]) -> Bool[Tensor, "n d"]:
+    """Return which entries of points in user's units are outside the bounds or between integers."""
+    low, high = problem.bounds
+    k = list(problem.integers)
+    off = (X < low) | (X > high)
+    off[:, k] |= X[:, k] != X[:, k].round()
+    return off
 
 
 def initial_events(problem: Problem, data: Any) -> tuple[Attached, ...]:

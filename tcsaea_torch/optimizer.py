@@ -12,6 +12,7 @@ from tcsaea_torch.archive import Archive
 from tcsaea_torch.asking import Evaluation, NextAction, Wanted, check_wanted, count, first_of
 from tcsaea_torch.errors import InvalidInputError, JournalError, ProtocolError
 from tcsaea_torch.events import (
+    Asked,
     Event,
     EventLog,
     Failed,
@@ -22,7 +23,7 @@ from tcsaea_torch.events import (
     Told,
     Withdrawn,
 )
-from tcsaea_torch.existing_data import attached, initial_events
+from tcsaea_torch.existing_data import attached, initial_events, is_off
 from tcsaea_torch.journal import Journal
 from tcsaea_torch.planning import Planner, waiting
 from tcsaea_torch.problem import Problem, check_value
@@ -41,6 +42,7 @@ from tcsaea_torch.validation import (
     check_device,
     check_dtype,
     check_int,
+    check_matrix,
     check_path,
     check_text,
     describe,
@@ -240,6 +242,46 @@ class Optimizer:
                 if chosen:
                     self._run.record(HandedOut(ids=tuple(record.id for record in chosen)))
             return [self._evaluation(record) for record in chosen]
+
+    def ask_at(self, X: Any) -> list[Evaluation]:
+        """Ask for both objectives at points of one's own, as if the strategy had chosen them.
+
+        They cost budget, and proposals take them into account while they are on their way.
+        What is known already belongs to `attach`.
+
+        Args:
+            X: `n x d` points in user's units, within the bounds, such as those that other
+                workers evaluate.
+
+        Returns:
+            Two evaluations of each point, in order, the slow one first; `x` is as given up to
+            rounding.
+
+        Raises:
+            InvalidInputError: If a point is outside of the bounds, or between integers.
+            ProtocolError: If the budget is too small.
+        """
+        points = check_matrix("X", X, columns=self.problem.d)
+        off = is_off(self.problem, points).nonzero().tolist()
+        if off:
+            row, column = off[0]
+            raise InvalidInputError(
+                "X must lie within the bounds, and on integers where there are, "
+                f"got {points[row, column]:g} in row {row}, column {column}"
+            )
+        with self._changing():
+            used, n_before = self._state.used, len(self._state.records)
+            if any(u + len(points) > n for u, n in zip(used, self._state.total, strict=True)):
+                raise ProtocolError(
+                    f"{len(points)} points are more than is left of the budget {self.n_total}"
+                )
+            event = Asked(
+                X=self.problem.to_unit(points),
+                evaluation_mask=torch.ones(len(points), 2, dtype=torch.bool),
+                strategy_state=self._state.strategy_state,
+            )
+            self._run.record(event)
+            return [self._evaluation(record) for record in self._state.records[n_before:]]
 
     def next_action(self) -> NextAction:
         """Say what a scheduler may do now: ask for work, wait, or stop.

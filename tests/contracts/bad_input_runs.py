@@ -361,6 +361,7 @@ callee(
     lambda: {"X": X2, "fast": [1.0, 2.0], "slow": [NAN, 3.0]},
     prepare=lambda: optimizer().attach,
 )  # fmt: skip
+callee("Optimizer.ask_at", tc.Optimizer.ask_at, lambda: {"X": X2}, lambda: optimizer().ask_at)
 callee(
     "Optimizer.next_action", tc.Optimizer.next_action, dict,
     prepare=lambda: optimizer().next_action,
@@ -408,8 +409,8 @@ bad("Optimizer.fail", "reason", [
     ("error", ValueError("no"), "a string", "ValueError"), ("bytes", b"no", "a string"),
 ])  # fmt: skip
 bad("Optimizer.fail", "retry", booleans())
-bad("Optimizer.attach", "X", arrays(X2))
-bad("Optimizer.attach", "X", [
+bad("Optimizer.attach Optimizer.ask_at", "X", arrays(X2))
+bad("Optimizer.attach Optimizer.ask_at", "X", [
     ("one-row", [0.5, 0.5, 0.5], "shape (n, 3)", "shape (3,)"),
     ("too-few-columns", [[0.5], [0.1]], "shape (n, 3)", "shape (2, 1)"),
     ("transposed", np.zeros((3, 2)), "shape (n, 3)"),
