@@ -94,7 +94,7 @@ def _asks(n: int, path: Path) -> dict[str, Any]:
     found: dict[str, Any] = {"n_told": n}
     for name, journal in (("memory", None), ("journal", path)):
         with tc.Optimizer(
-            problem, n_slow=20, n_init=4, initial_data=data, journal=journal
+            problem, n_slow=20, n_init=4, strategy="tc-saea", initial_data=data, journal=journal
         ) as optimizer:
             times = []
             for _ in range(5):

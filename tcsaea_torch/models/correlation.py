@@ -221,7 +221,8 @@ class Additive(Pairs):
         largest = total + 0.5 * w * (total.square() - a.square().sum(dim=-1, keepdim=True))
         log_a, rate = a.log2().unsqueeze(-1), theta.unsqueeze(-1) * LOG2_E
         blocks, d = self._blocks(), self.X.shape[-1]
-        terms = self.live.new_empty(len(theta), d, blocks[0].stop)
+        n_pairs = min(blocks[0].stop, self.live.shape[-1])
+        terms = self.live.new_empty(len(theta), d, n_pairs)
 
         def fill(block: slice) -> tuple[Tensor, Tensor]:
             """Return numbers of the table, and t_k of them."""

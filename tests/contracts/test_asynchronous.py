@@ -19,7 +19,13 @@ SEARCH: dict[str, Any] = {"search": RVEAConfig(n_generations=2), "n_ref_vectors"
 FIT = FitConfig(input_scaling="standardize", starts=(2.0,), options=BFGSOptions(max_evaluations=4))
 QUICK: dict[type, dict[str, Any]] = {
     TCSAEA: {**SEARCH, "kriging": FIT, "asynchronous": True},
-    TCEHVI: {**SEARCH, "kernels": ("additive",), "asynchronous": True},
+    TCEHVI: {
+        **SEARCH,
+        "kernels": ("soft", "cautious"),
+        "moves_variables": False,
+        "climbs": False,
+        "asynchronous": True,
+    },
 }
 """Short searches, for tests of the protocol."""
 BUDGET: dict[str, Any] = {"n_slow": 13, "n_init": 6}
