@@ -127,6 +127,10 @@ def _parser() -> argparse.ArgumentParser:
             "--quick", action="store_true",
             help="tiny sizes, to see that all works; writes NAME-quick.json",
         )  # fmt: skip
+    run.add_argument(
+        "--strategy", action="append", metavar="NAME",
+        help="runs of this one alone, not of all; may be given several times",
+    )  # fmt: skip
     for command in (run, status, table, figure, check):
         command.add_argument("--seeds", type=int,
                              help="number of seeds (default: as the suite says)")  # fmt: skip
@@ -140,6 +144,8 @@ def _run(store: Store, chosen: list[suites.Suite], options: argparse.Namespace) 
     n_failed = 0
     for suite in chosen:
         tasks = runner.missing(store, suite, options.device)
+        if options.strategy:
+            tasks = [task for task in tasks if task.definition.strategy in options.strategy]
         n_failed += runner.run(
             store,
             tasks,

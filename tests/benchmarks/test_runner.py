@@ -196,6 +196,14 @@ def test_the_commands(tmp_path, capsys):
         assert "earlier version" not in written
 
 
+def test_one_strategy_may_be_run_alone(tmp_path, capsys):
+    arguments = ["mixed-smoke", "--results", str(tmp_path)]
+    assert main(["run", *arguments, "--strategy", "random", "--seeds", "1"]) == 0
+    assert "[3/3] cm-onemax +0.5 random: 1 runs" in capsys.readouterr().out
+    assert main(["status", *arguments, "--seeds", "1"]) == 0
+    assert "mixed-smoke: 3 of 9 runs" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
