@@ -18,6 +18,7 @@ import sys
 from pathlib import Path
 
 from benchmarks import comparisons, figures, micro, runner, suites, tables, verify
+from benchmarks.definitions import Suite
 from benchmarks.micro import profile, scaling
 from benchmarks.micro.peers import MissingPeerError
 from benchmarks.store import Store
@@ -139,7 +140,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run(store: Store, chosen: list[suites.Suite], options: argparse.Namespace) -> int:
+def _run(store: Store, chosen: list[Suite], options: argparse.Namespace) -> int:
     check_device(options.device)
     n_failed = 0
     for suite in chosen:
@@ -157,7 +158,7 @@ def _run(store: Store, chosen: list[suites.Suite], options: argparse.Namespace) 
     return 1 if n_failed else 0
 
 
-def _status(store: Store, chosen: list[suites.Suite], options: argparse.Namespace) -> int:
+def _status(store: Store, chosen: list[Suite], options: argparse.Namespace) -> int:
     for suite in chosen:
         left = sum(len(t.seeds) for t in runner.missing(store, suite, options.device))
         rows = [row for definition in suite.definitions for row in store.rows(definition)]
@@ -168,7 +169,7 @@ def _status(store: Store, chosen: list[suites.Suite], options: argparse.Namespac
     return 0
 
 
-def _tables(store: Store, chosen: list[suites.Suite], options: argparse.Namespace) -> int:
+def _tables(store: Store, chosen: list[Suite], options: argparse.Namespace) -> int:
     for suite in chosen:
         shown = [tables.make(store, suite, m) for m in options.metric or tables.METRICS]
         for table in [*shown, *comparisons.make(store, suite)]:
@@ -177,14 +178,14 @@ def _tables(store: Store, chosen: list[suites.Suite], options: argparse.Namespac
     return 0
 
 
-def _figures(store: Store, chosen: list[suites.Suite], options: argparse.Namespace) -> int:
+def _figures(store: Store, chosen: list[Suite], options: argparse.Namespace) -> int:
     for suite in chosen:
         paths = figures.save(store, suite, options.results / "figures")
         print(f"{suite.name}: {', '.join(map(str, paths)) or 'nothing to draw'}")
     return 0
 
 
-def _verify(store: Store, chosen: list[suites.Suite], options: argparse.Namespace) -> int:
+def _verify(store: Store, chosen: list[Suite], options: argparse.Namespace) -> int:
     results = verify.verify(verify.blocks(store, chosen, options.blocks), _print_now)
     path = options.results / "verify.json"
     verify.write(results, path)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks import markdown, tables
+from benchmarks.definitions import Definition, Suite
 from benchmarks.store import Row, Store
-from benchmarks.suites import Definition, Suite
 from benchmarks.tables import Table
 from tcsaea_torch import metrics
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.definitions import Definition, Suite
 from benchmarks.micro import peers
 from benchmarks.store import Row, Store
-from benchmarks.suites import Definition, Suite
 from benchmarks.tables import REFERENCES, chosen_rows, made_with
 from tcsaea_torch.strategies.assisted import SurrogateAssisted
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.suites import Definition
+from benchmarks.definitions import Definition
 from tcsaea_torch.problems import Swapped
 
 ROOT = Path(__file__).parent.parent

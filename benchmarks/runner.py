@@ -13,12 +13,12 @@ from datetime import UTC, datetime
 import torch
 
 from benchmarks import environment, traces
+from benchmarks.definitions import Definition, Suite
 from benchmarks.fingerprint import fingerprint
 from benchmarks.micro.peers import MissingPeerError
 from benchmarks.peers import Peer
 from benchmarks.run_batch import run_batch
 from benchmarks.store import Row, Store, identity
-from benchmarks.suites import Definition, Suite
 from tcsaea_torch import metrics
 from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.problems import TestProblem

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from benchmarks.suites import Definition
+from benchmarks.definitions import Definition
 from tcsaea_torch.errors import InvalidInputError
 
 Row = dict[str, Any]

@@ -11,9 +11,9 @@ from pathlib import Path
 from scipy.stats import mannwhitneyu
 
 from benchmarks import markdown
+from benchmarks.definitions import Definition, Suite
 from benchmarks.fingerprint import fingerprint
 from benchmarks.store import Row, Store
-from benchmarks.suites import Definition, Suite
 
 METRICS = ("igd", "hv")
 """IGD is better when lower, the hypervolume when higher."""

@@ -13,9 +13,9 @@ from pathlib import Path
 import torch
 
 from benchmarks import runner
+from benchmarks.definitions import Definition, Suite
 from benchmarks.micro.stamp import stamp
 from benchmarks.store import Row, Store
-from benchmarks.suites import Definition, Suite
 from benchmarks.tables import chosen_rows
 
 

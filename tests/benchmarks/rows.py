@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from benchmarks.definitions import Definition
 from benchmarks.store import Row, identity
-from benchmarks.suites import Definition
 
 
 def row(definition: Definition, seed: int, **values: Any) -> Row:

@@ -7,8 +7,8 @@ import pytest
 
 from benchmarks import comparisons, suites
 from benchmarks.__main__ import main
+from benchmarks.definitions import Definition, Suite
 from benchmarks.store import Store
-from benchmarks.suites import Definition, Suite
 from tcsaea_torch import problems
 from tests.benchmarks.rows import row
 

@@ -4,8 +4,8 @@ import pytest
 
 from benchmarks import figures, suites
 from benchmarks.__main__ import main
+from benchmarks.definitions import Definition, Suite
 from benchmarks.store import Store
-from benchmarks.suites import Definition, Suite
 from tests.benchmarks.rows import row
 
 MEDIAN = "#111111"

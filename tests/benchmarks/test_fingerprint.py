@@ -3,8 +3,8 @@ import textwrap
 import pytest
 
 from benchmarks import fingerprint as module
+from benchmarks.definitions import Definition
 from benchmarks.fingerprint import fingerprint, used_code
-from benchmarks.suites import Definition
 
 ONE = '''
     """A module."""

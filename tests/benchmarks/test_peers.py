@@ -10,13 +10,13 @@ import torch
 
 from benchmarks import fingerprint as fingerprints
 from benchmarks import peers, runner, suites
+from benchmarks.definitions import Definition, Suite
 from benchmarks.fingerprint import fingerprint
 from benchmarks.micro.peers import MissingPeerError
 from benchmarks.peers import PEERS, Peer, hvkg, qlognehvi
 from benchmarks.peers.base import BudgetError, Evaluations, isolated, run
 from benchmarks.run_batch import run_batch
 from benchmarks.store import COLUMNS, Store
-from benchmarks.suites import Definition, Suite
 from tcsaea_torch import metrics, problems, strategies
 from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.problems import TestProblem

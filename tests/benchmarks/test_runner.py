@@ -14,9 +14,9 @@ import torch
 
 from benchmarks import runner, suites
 from benchmarks.__main__ import main
+from benchmarks.definitions import Definition, Suite
 from benchmarks.peers import base
 from benchmarks.store import Store
-from benchmarks.suites import Definition, Suite
 from tcsaea_torch import TCEHVI, problems
 from tcsaea_torch.strategies.ehvi_surrogates import KERNEL_KINDS
 

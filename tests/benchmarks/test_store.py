@@ -1,7 +1,7 @@
 import pytest
 
+from benchmarks.definitions import Definition
 from benchmarks.store import COLUMNS, Store
-from benchmarks.suites import Definition
 from tcsaea_torch.errors import InvalidInputError
 from tests.benchmarks.rows import row
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from benchmarks import tables
+from benchmarks.definitions import Definition, Suite
 from benchmarks.fingerprint import fingerprint
 from benchmarks.store import Store
-from benchmarks.suites import Definition, Suite
 from benchmarks.tables import mark, p_value, paper_values
 from tests.benchmarks.rows import row
 from tests.conftest import load_reference

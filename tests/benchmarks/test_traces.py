@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from benchmarks import traces
+from benchmarks.definitions import Definition, Suite
 from benchmarks.run_batch import run_batch
 from benchmarks.runner import missing, run
 from benchmarks.store import Store
-from benchmarks.suites import Definition, Suite
 from tcsaea_torch import metrics, problems, strategies
 
 DTLZ2 = problems.get("dtlz2", tau=3)
