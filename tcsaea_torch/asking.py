@@ -1,13 +1,13 @@
 """What `Optimizer.ask` returns, and what a scheduler may ask for."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from tcsaea_torch.events import Record
+from tcsaea_torch.events import Record, RunState
 from tcsaea_torch.types import Objective
 from tcsaea_torch.validation import check_int
 
@@ -55,6 +55,17 @@ def check_wanted(n_fast: Any, n_slow: Any) -> Wanted | None:
         return None
     given = {Objective.FAST: ("n_fast", n_fast), Objective.SLOW: ("n_slow", n_slow)}
     return {o: 0 if n is None else check_int(name, n, minimum=0) for o, (name, n) in given.items()}
+
+
+def evaluation_of(state: RunState, record: Record) -> Evaluation:
+    """Return what a user gets to see of a record when it is handed out."""
+    x = state.x(record.point_id)
+    return Evaluation(id=record.id, point_id=record.point_id, x=x, objective=record.objective)
+
+
+def waiting(state: RunState) -> Iterator[Record]:
+    """Yield what was asked for and not handed out."""
+    return (state.records[id] for id in state.to_hand_out)
 
 
 def count(records: Iterable[Record]) -> Wanted:

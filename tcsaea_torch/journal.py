@@ -9,7 +9,7 @@ import hashlib
 import os
 import sqlite3
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -17,26 +17,23 @@ from typing import Any
 from tcsaea_torch import codec
 from tcsaea_torch.errors import JournalError
 from tcsaea_torch.events import Event, Failed, Told, Withdrawn
+from tcsaea_torch.journal_tables import (
+    MIGRATIONS,
+    TABLES,
+    bring_up_to_date,
+    has_content,
+    make_tables,
+    only_row,
+)
 from tcsaea_torch.owner import Owner
 from tcsaea_torch.validation import check_path
 
-SCHEMA_VERSION = 1
-APPLICATION_ID = 0x54435341  # "TCSA"
+__all__ = ["BUSY_SECONDS", "MIGRATIONS", "SYNCHRONOUS", "TABLES", "Journal"]
+
 SYNCHRONOUS = "EXTRA"
 """What SQLite waits for before a transaction counts: that it survives a loss of power."""
 BUSY_SECONDS = 30.0
 """How long to wait for another process that reads or writes the file."""
-
-MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {}
-"""For each version before `SCHEMA_VERSION`, what turns its tables into the next one's."""
-
-TABLES = {
-    "header": "CREATE TABLE header (content TEXT NOT NULL, digest BLOB NOT NULL)",
-    "head": "CREATE TABLE head (n_events INTEGER NOT NULL, digest BLOB NOT NULL, owner TEXT)",
-    "events": "CREATE TABLE events (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, "
-    "scalars TEXT NOT NULL, tensors BLOB NOT NULL, digest BLOB NOT NULL)",
-}
-"""Settings of the run; the end of the chain of events and who may append; the events."""
 
 _BROKEN = (ValueError, TypeError, KeyError, OverflowError, RecursionError)
 """What reading content that is not as it was written raises."""
@@ -53,7 +50,7 @@ class Journal:
         self._connection = connection
         self._owner = owner
         self._inode = None if owner is None else _inode(path)
-        text, self._start = _only_row(connection, "SELECT content, digest FROM header", str, bytes)
+        text, self._start = only_row(connection, "SELECT content, digest FROM header", str, bytes)
         try:
             self.header: dict[str, Any] = codec.loads(text)
             if self._start != _digest(text) or not isinstance(self.header, dict):
@@ -90,12 +87,9 @@ class Journal:
         owner, text = Owner.this_process(), codec.dumps(header)
         with _saying(path, "created"), _connected(path, "rwc") as connection:
             with _transaction(connection):
-                if _has_content(connection):
+                if has_content(connection):
                     raise JournalError("another process has just begun a study there")
-                connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
-                connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
-                for table in TABLES.values():
-                    connection.execute(table)
+                make_tables(connection)
                 start, owned = _digest(text), codec.dumps(owner.content())
                 connection.execute("INSERT INTO header VALUES (?, ?)", (text, start))
                 connection.execute("INSERT INTO head VALUES (0, ?, ?)", (start, owned))
@@ -122,7 +116,7 @@ class Journal:
             return cls._snapshot(path)
         with _saying(path, "opened"), _connected(path, "rw") as connection:
             with _transaction(connection):
-                _check_version(connection)
+                bring_up_to_date(connection)
                 owner = _take_over(connection, path)
             connection.execute("PRAGMA journal_mode=DELETE")
             return cls(path, connection, owner)
@@ -137,7 +131,7 @@ class Journal:
                 connection.backup(memory)
                 connection.close()
             with _transaction(memory):
-                _check_version(memory)
+                bring_up_to_date(memory)
             return cls(path, memory, None)
 
     @staticmethod
@@ -152,7 +146,7 @@ class Journal:
         if not path.is_file():
             raise JournalError(f"journal must be the path of a file, got {str(path)!r}")
         with _saying(path, "read"), _connected(path, "rw") as connection:
-            found = _has_content(connection)
+            found = has_content(connection)
             connection.close()
             return found
 
@@ -219,7 +213,7 @@ class Journal:
         """
         with _saying(self.path, "read"):
             self._forget()
-            head = _only_row(self._connection, "SELECT n_events, digest FROM head", int, bytes)
+            head = only_row(self._connection, "SELECT n_events, digest FROM head", int, bytes)
             rows = self._connection.execute(
                 "SELECT number, kind, scalars, tensors, digest FROM events ORDER BY number"
             ).fetchall()
@@ -331,34 +325,6 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-def _has_content(connection: sqlite3.Connection) -> bool:
-    return connection.execute("SELECT count(*) FROM sqlite_master").fetchone() != (0,)
-
-
-def _check_version(connection: sqlite3.Connection) -> None:
-    """Refuse what is no study or too new, and bring an older one up to date."""
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if not _has_content(connection):
-        raise JournalError("it is empty: no study was begun in it")
-    if application != APPLICATION_ID:
-        raise JournalError("it is a database of another program")
-    if version > SCHEMA_VERSION:
-        raise JournalError(
-            f"its format {version} is newer than {SCHEMA_VERSION}, the newest that this "
-            "version of tcsaea-torch knows: update the library"
-        )
-    while version < SCHEMA_VERSION:
-        if version not in MIGRATIONS:
-            raise JournalError(f"its format {version} is unknown")
-        MIGRATIONS[version](connection)
-        version += 1
-        connection.execute(f"PRAGMA user_version={version}")
-    found = dict(connection.execute("SELECT name, sql FROM sqlite_master").fetchall())
-    if found != TABLES:
-        raise JournalError("its tables are not those of a study")
-
-
 def _take_over(connection: sqlite3.Connection, path: Path) -> Owner:
     """Make this process the owner, if the one before is gone."""
     before = _owner_in(connection)
@@ -381,19 +347,11 @@ def _take_over(connection: sqlite3.Connection, path: Path) -> Owner:
 
 
 def _owner_in(connection: sqlite3.Connection) -> Owner | None:
-    (text,) = _only_row(connection, "SELECT owner FROM head", str | None)
+    (text,) = only_row(connection, "SELECT owner FROM head", str | None)
     try:
         return None if text is None else Owner.of(codec.loads(text))
     except _BROKEN as error:
         raise JournalError(f"the lock is damaged: {error}") from error
-
-
-def _only_row(connection: sqlite3.Connection, query: str, *kinds: Any) -> Any:
-    """Return the columns of the only row of a table."""
-    rows = connection.execute(query).fetchall()
-    if len(rows) != 1 or not all(map(isinstance, rows[0], kinds)):
-        raise JournalError("its header is damaged")
-    return rows[0]
 
 
 def _digest(text: str) -> bytes:

@@ -9,31 +9,18 @@ from typing import Any
 import torch
 
 from tcsaea_torch.archive import Archive
-from tcsaea_torch.asking import Evaluation, NextAction, Wanted, check_wanted, count, first_of
-from tcsaea_torch.errors import InvalidInputError, JournalError, ProtocolError
-from tcsaea_torch.events import (
-    Asked,
-    Event,
-    EventLog,
-    Failed,
-    HandedOut,
-    Record,
-    RunState,
-    Status,
-    Told,
-    Withdrawn,
-)
-from tcsaea_torch.existing_data import attached, initial_events, is_off
+from tcsaea_torch.asking import Evaluation, NextAction, check_wanted, evaluation_of
+from tcsaea_torch.beginning import check_sizes, reopened
+from tcsaea_torch.errors import JournalError
+from tcsaea_torch.events import Event, EventLog, Record, RunState, Status
+from tcsaea_torch.existing_data import attached, initial_events
 from tcsaea_torch.journal import Journal
-from tcsaea_torch.planning import Planner, waiting
-from tcsaea_torch.problem import Problem, check_value
+from tcsaea_torch.planning import Planner
+from tcsaea_torch.problem import Problem
+from tcsaea_torch.protocol import asked_at, check_points, failed, record_of, told
 from tcsaea_torch.recorder import Recorder
 from tcsaea_torch.result import Result, ref_point_of, result_of
-from tcsaea_torch.strategies import (
-    TCEHVI,
-    Strategy,
-    check_strategy,
-)
+from tcsaea_torch.strategies import TCEHVI, Strategy, check_strategy
 from tcsaea_torch.study import Settings
 from tcsaea_torch.types import Float, Tensor
 from tcsaea_torch.validation import (
@@ -41,11 +28,10 @@ from tcsaea_torch.validation import (
     check_choice,
     check_device,
     check_dtype,
+    check_instance,
     check_int,
-    check_matrix,
     check_path,
     check_text,
-    describe,
 )
 
 
@@ -104,15 +90,8 @@ class Optimizer:
         initial_data: dict[str, Any] | Sequence[dict[str, Any]] | None = None,
         journal: str | os.PathLike[str] | None = None,
     ) -> None:
-        if not isinstance(problem, Problem):
-            raise InvalidInputError(f"problem must be a Problem, got {describe(problem)}")
-        self.problem = problem
-        self.n_slow = check_int("n_slow", n_slow, minimum=1)
-        if n_init is None:
-            n_init = min(100, max(problem.d + 2, self.n_slow // 3), self.n_slow)
-        self.n_init = check_int("n_init", n_init, minimum=1)
-        if self.n_init > self.n_slow:
-            raise InvalidInputError(f"n_init must be at most n_slow = {n_slow}, got {n_init}")
+        self.problem: Problem = check_instance("problem", problem, Problem)
+        self.n_slow, self.n_init = check_sizes(problem, n_slow, n_init)
         self.strategy = TCEHVI() if strategy is None else check_strategy(strategy)
         self.seed = check_int("seed", seed)
         self.device = check_device(device)
@@ -129,15 +108,9 @@ class Optimizer:
 
     def _header(self) -> dict[str, Any]:
         settings = Settings.of_run(
-            self.problem,
-            self.strategy,
-            self._planner.budget,
-            n_slow=self.n_slow,
-            n_init=self.n_init,
-            seed=self.seed,
-            dtype=str(self.dtype).removeprefix("torch."),
-            device=str(self.device),
-        )
+            self.problem, self.strategy, self._planner.budget, n_slow=self.n_slow,
+            n_init=self.n_init, seed=self.seed, device=self.device, dtype=self.dtype,
+        )  # fmt: skip
         return settings.header()
 
     # ------------------------------------------------------------------ durable runs
@@ -176,31 +149,14 @@ class Optimizer:
                 another problem or strategy.
         """
         check_choice("on_pending", on_pending, ("wait", "rerun", "fail"))
-        if not isinstance(problem, Problem):
-            raise InvalidInputError(f"problem must be a Problem, got {describe(problem)}")
+        check_instance("problem", problem, Problem)
         given = None if strategy is None else check_strategy(strategy)
-        journal = Journal.open(check_path("path", path))
-        try:
-            settings = Settings.of_header(journal.header)
-            settings.check_problem(problem)
-            optimizer = cls(
-                problem,
-                n_slow=settings.n_slow,
-                n_init=settings.n_init,
-                strategy=settings.choose_strategy(given),
-                seed=settings.seed,
-                device=settings.choose_device(device),
-                dtype=settings.torch_dtype,
-            )
+        with reopened(path) as (journal, settings):
+            optimizer = cls(problem, **settings.arguments(problem, given, device))
             if optimizer.n_total != settings.budget:
                 raise JournalError("its budgets are not those of its strategy")
             optimizer._run.resume(journal, on_pending)
             optimizer._planner.may_have_ended_at = len(optimizer._run.events)
-        except BaseException as error:
-            journal.close()
-            if isinstance(error, JournalError):
-                raise JournalError(f"cannot resume {str(path)!r}: {error}") from error
-            raise
         return optimizer
 
     def close(self) -> None:
@@ -235,13 +191,8 @@ class Optimizer:
         """
         wanted = check_wanted(n_fast, n_slow)
         with self._changing():
-            if wanted is None and not self._state.to_hand_out:
-                chosen = self._propose()
-            else:
-                chosen = list(waiting(self._state)) if wanted is None else self._gather(wanted)
-                if chosen:
-                    self._run.record(HandedOut(ids=tuple(record.id for record in chosen)))
-            return [self._evaluation(record) for record in chosen]
+            chosen = self._planner.hand_out(self._run, wanted)
+            return [evaluation_of(self._state, record) for record in chosen]
 
     def ask_at(self, X: Any) -> list[Evaluation]:
         """Ask for both objectives at points of one's own, as if the strategy had chosen them.
@@ -261,27 +212,11 @@ class Optimizer:
             InvalidInputError: If a point is outside of the bounds, or between integers.
             ProtocolError: If the budget is too small.
         """
-        points = check_matrix("X", X, columns=self.problem.d)
-        off = is_off(self.problem, points).nonzero().tolist()
-        if off:
-            row, column = off[0]
-            raise InvalidInputError(
-                "X must lie within the bounds, and on integers where there are, "
-                f"got {points[row, column]:g} in row {row}, column {column}"
-            )
+        points = check_points(self.problem, X)
         with self._changing():
-            used, n_before = self._state.used, len(self._state.records)
-            if any(u + len(points) > n for u, n in zip(used, self._state.total, strict=True)):
-                raise ProtocolError(
-                    f"{len(points)} points are more than is left of the budget {self.n_total}"
-                )
-            event = Asked(
-                X=self.problem.to_unit(points),
-                evaluation_mask=torch.ones(len(points), 2, dtype=torch.bool),
-                strategy_state=self._state.strategy_state,
-            )
-            self._run.record(event)
-            return [self._evaluation(record) for record in self._state.records[n_before:]]
+            n_before = len(self._state.records)
+            self._run.record(asked_at(self._state, points))
+            return [evaluation_of(self._state, r) for r in self._state.records[n_before:]]
 
     def next_action(self) -> NextAction:
         """Say what a scheduler may do now: ask for work, wait, or stop.
@@ -309,30 +244,7 @@ class Optimizer:
             ProtocolError: If the id is unknown or had another value before.
         """
         with self._changing():
-            record = self._record_of(id)
-            try:
-                number = check_value(record.objective, value)
-            except InvalidInputError as error:
-                raise InvalidInputError(
-                    f"value of evaluation {id} {str(error).split(' ', 1)[1]}; "
-                    "report a failed evaluation by fail(id, reason)"
-                ) from error
-            if record.status is Status.DONE:
-                if record.value == number:
-                    return
-                raise ProtocolError(
-                    f"evaluation {id} was told {record.value!r} before, now {number!r}"
-                )
-            has_ended = record.status is not Status.PENDING
-            if has_ended and self._state.observed[record.point_id, record.objective.column]:
-                raise ProtocolError(f"the value of evaluation {id} is known from a retry")
-            place = record.point_id, record.objective
-            not_needed = [
-                Withdrawn(id=other.id)
-                for other in (waiting(self._state) if has_ended else ())
-                if (other.point_id, other.objective) == place
-            ]
-            self._run.record(Told(id=record.id, value=number), *not_needed)
+            self._run.record(*told(self._state, id, value))
 
     def fail(self, id: int, reason: str = "", *, retry: bool = False) -> None:
         """Record that an evaluation failed; models learn nothing from it.
@@ -352,12 +264,7 @@ class Optimizer:
         check_bool("retry", retry)
         check_text("reason", reason)
         with self._changing():
-            record = self._record_of(id)
-            if record.status is Status.FAILED and record.reason == reason and not retry:
-                return
-            if record.status is not Status.PENDING:
-                raise ProtocolError(f"evaluation {id} is {record.status} already")
-            self._run.record(Failed(id=record.id, reason=reason, retry=retry))
+            self._run.record(*failed(self._state, id, reason, retry=retry))
 
     def attach(
         self, X: Any, fast: Any = None, slow: Any = None, *, tolerance: float = 1e-9
@@ -399,7 +306,7 @@ class Optimizer:
         with self._lock:
             queue = self._state.to_hand_out
             return [
-                self._evaluation(r)
+                evaluation_of(self._state, r)
                 for r in self._state.records
                 if r.status is Status.PENDING and r.id not in queue
             ]
@@ -416,7 +323,7 @@ class Optimizer:
             ProtocolError: If the id is unknown.
         """
         with self._lock:
-            return Record(**vars(self._record_of(id)))
+            return Record(**vars(record_of(self._state, id)))
 
     @property
     def archive(self) -> Archive:
@@ -484,35 +391,6 @@ class Optimizer:
             self._run.settle(self._planner.first_state)
             yield
 
-    def _record_of(self, id: Any) -> Record:
-        number = check_int("id", id)
-        if not 0 <= number < len(self._state.records):
-            raise ProtocolError(f"evaluation {number} is unknown: ask() never handed it out")
-        return self._state.records[number]
-
-    def _evaluation(self, record: Record) -> Evaluation:
-        x = self._state.x(record.point_id)
-        return Evaluation(id=record.id, point_id=record.point_id, x=x, objective=record.objective)
-
     @property
     def _state(self) -> RunState:
         return self._run.state
-
-    def _gather(self, wanted: Wanted) -> list[Record]:
-        """Return as many evaluations as are wanted, as far as the strategy has them."""
-        while True:
-            chosen = first_of(waiting(self._state), wanted)
-            found = count(chosen)
-            lacking = {o: n - found[o] for o, n in wanted.items()}
-            step = self._planner.step(self._run, lacking) if any(lacking.values()) else None
-            if step is None:
-                return chosen
-            self._run.record(step)
-
-    def _propose(self) -> list[Record]:
-        """Return the evaluations of the strategy's next step, if there is anything in it."""
-        n_before = len(self._state.records)
-        step = self._planner.step(self._run)
-        if step is not None:
-            self._run.record(step)
-        return self._state.records[n_before:]

@@ -1,12 +1,10 @@
 """`Planner`: what a strategy has to say about one run."""
 
-from collections.abc import Iterator
-
 import torch
 
 from tcsaea_torch.archive import Archive
-from tcsaea_torch.asking import NextAction, Wanted, count
-from tcsaea_torch.events import Asked, Record, RunState, Status
+from tcsaea_torch.asking import NextAction, Wanted, count, first_of, waiting
+from tcsaea_torch.events import Asked, HandedOut, Record, RunState, Status
 from tcsaea_torch.existing_data import warn_of_few_values
 from tcsaea_torch.problem import Problem
 from tcsaea_torch.recorder import Recorder
@@ -88,7 +86,41 @@ class Planner:
 
     # ------------------------------------------------------------------ steps
 
-    def step(self, run: Recorder, wanted: Wanted | None = None) -> Asked | None:
+    def hand_out(self, run: Recorder, wanted: Wanted | None) -> list[Record]:
+        """Return evaluations that can be decided now, and record that they were handed out.
+
+        Args:
+            run: The run.
+            wanted: How many of each objective there may be; None: all that wait, or else the
+                strategy's next step.
+        """
+        if wanted is None and not run.state.to_hand_out:
+            return self._propose(run)
+        chosen = list(waiting(run.state)) if wanted is None else self._gather(run, wanted)
+        if chosen:
+            run.record(HandedOut(ids=tuple(record.id for record in chosen)))
+        return chosen
+
+    def _propose(self, run: Recorder) -> list[Record]:
+        """Return the evaluations of the strategy's next step, if there is anything in it."""
+        n_before = len(run.state.records)
+        step = self._step(run)
+        if step is not None:
+            run.record(step)
+        return run.state.records[n_before:]
+
+    def _gather(self, run: Recorder, wanted: Wanted) -> list[Record]:
+        """Return as many evaluations as are wanted, as far as the strategy has them."""
+        while True:
+            chosen = first_of(waiting(run.state), wanted)
+            found = count(chosen)
+            lacking = {o: n - found[o] for o, n in wanted.items()}
+            step = self._step(run, lacking) if any(lacking.values()) else None
+            if step is None:
+                return chosen
+            run.record(step)
+
+    def _step(self, run: Recorder, wanted: Wanted | None = None) -> Asked | None:
         """Return the strategy's next step as an event; None if there is nothing in it.
 
         Args:
@@ -108,7 +140,7 @@ class Planner:
         if not self._has_warned:
             self._has_warned = True  # where warnings are errors, too
             known = run.state.observed | run.state.pending
-            self._has_warned = warn_of_few_values(strategy_state, known, stacklevel=5)
+            self._has_warned = warn_of_few_values(strategy_state, known, stacklevel=6)
         again = proposal.archive_mask
         return Asked(
             X=proposal.X[0].detach().to(device="cpu", dtype=torch.float64),
@@ -183,8 +215,3 @@ class Planner:
     def _is_exhausted(self, run: Recorder) -> bool:
         """Whether the strategy had nothing to propose, and nothing has happened since."""
         return self._exhausted_at == len(run.events)
-
-
-def waiting(state: RunState) -> Iterator[Record]:
-    """Yield what was asked for and not handed out."""
-    return (state.records[id] for id in state.to_hand_out)

@@ -58,7 +58,7 @@ class Recorder:
         Raises:
             JournalError: If they could not be stored; nothing has changed then.
         """
-        if self._journal is None:
+        if self._journal is None or not events:
             self._count(events)
             return
         # An error, or Ctrl-C anywhere in here, leaves open what was stored and counted.

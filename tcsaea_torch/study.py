@@ -56,10 +56,13 @@ class Settings:
 
     @classmethod
     def of_run(
-        cls, problem: Problem, strategy: Strategy, budget: tuple[int, int], **settings: Any
-    ) -> "Settings":
+        cls, problem: Problem, strategy: Strategy, budget: tuple[int, int], *,
+        device: torch.device, dtype: torch.dtype, **settings: Any,
+    ) -> "Settings":  # fmt: skip
         """Return the settings of a run that starts now, here."""
         return cls(
+            dtype=str(dtype).removeprefix("torch."),
+            device=str(device),
             problem=identity(problem),
             strategy_name=strategy.name,
             strategy=strategy if _is_storable(strategy) else None,
@@ -163,6 +166,28 @@ class Settings:
             raise JournalError(
                 f"it was begun on {self.device!r}, which is not present here: pass device='cpu'"
             ) from error
+
+    def arguments(self, problem: Problem, strategy: Strategy | None, device: Any) -> dict[str, Any]:
+        """Return what to make the study's optimizer of, but for the problem.
+
+        Args:
+            problem: The study's problem.
+            strategy: The study's strategy, if a user gave it.
+            device: Where to go on, if a user said it.
+
+        Raises:
+            InvalidInputError: If this machine does not have the device.
+            JournalError: If problem, strategy or device are not the study's.
+        """
+        self.check_problem(problem)
+        return {
+            "n_slow": self.n_slow,
+            "n_init": self.n_init,
+            "strategy": self.choose_strategy(strategy),
+            "seed": self.seed,
+            "device": self.choose_device(device),
+            "dtype": self.torch_dtype,
+        }
 
     def bare_problem(self) -> Problem:
         """Return the study's problem without its functions.
