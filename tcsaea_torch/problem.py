@@ -62,8 +62,8 @@ class Problem:
     """How many fast evaluations take the time of one slow one; real, >= 1."""
     names: Sequence[str] | None = None
     """A name for each dimension; x0, x1, ... by default."""
-    integers: Sequence[int] = ()
-    """Dimensions that take integers only; their bounds must be integers."""
+    integers: Sequence[Any] = ()
+    """Dimensions that take integers only, by number or name; their bounds must be integers."""
     directions: Sequence[str] = ("minimize", "minimize")
     """"minimize" or "maximize" for (fast, slow). Users see their own signs everywhere."""
     vectorized: bool = False
@@ -99,11 +99,14 @@ class Problem:
     def _check_integers(self) -> tuple[int, ...]:
         if isinstance(self.integers, str) or not isinstance(self.integers, Sequence):
             raise InvalidInputError(
-                f"integers must be a sequence of dimensions, got {describe(self.integers)}"
+                f"integers must be a sequence of dimensions or names, got {describe(self.integers)}"
             )
-        checked = []
-        for i in self.integers:
-            k = check_int("integers", i, minimum=0)
+        names, checked = tuple(self.names or ()), []
+        for given in self.integers:
+            if isinstance(given, str):
+                k = names.index(check_choice("integers", given, names))
+            else:
+                k = check_int("integers", given, minimum=0)
             if k >= self.d:
                 raise InvalidInputError(f"integers must be dimensions below {self.d}, got {k}")
             low, high = self.bounds[:, k].tolist()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.problem import Problem, call_objective, check_value, snap
+from tcsaea_torch.study import identity
 from tcsaea_torch.types import Objective
 
 NAN, INF = math.nan, math.inf
@@ -100,6 +101,17 @@ def test_integers_are_sorted_and_distinct():
     assert make(bounds=[[0, 0], [5, 5]], integers=range(2)).integers == (0, 1)
 
 
+def test_integers_may_be_given_by_name():
+    box = {"bounds": [[0, 0, 0, 0], [5, 1, 5, 5]], "names": ("layers", "width", "holes", "k")}
+    by_name = make(**box, integers=["holes", np.str_("layers"), 3, "layers"])
+    assert by_name.integers == (0, 2, 3)
+    assert all(type(k) is int for k in by_name.integers)
+    assert identity(by_name) == identity(make(**box, integers=[0, 2, 3]))
+    assert make(bounds=[[0, 0], [5, 5]], integers=["x1"]).integers == (1,)
+    with refuses("bounds must be integers in integer dimension 1, got (0.0, 0.5)"):
+        make(bounds=[[0, 0], [1, 0.5]], integers=["x1"])
+
+
 def test_a_problem_does_not_change():
     bounds = np.array([[0.0, 0.0], [1.0, 2.0]])
     problem = make(bounds=bounds)
@@ -130,11 +142,16 @@ BAD_ARGUMENTS = [
     ({"names": "ab"}, "names must be a sequence of 2 distinct strings, got 'ab' (str)"),
     ({"names": ["a", "a"]}, "names must be distinct, got 'a' twice"),
     ({"names": ["a", "slow"]}, "names must not use 'slow', a column of result tables"),
-    ({"integers": 0}, "integers must be a sequence of dimensions, got 0 (int)"),
-    ({"integers": "0"}, "integers must be a sequence of dimensions, got '0' (str)"),
+    ({"integers": 0}, "integers must be a sequence of dimensions or names, got 0 (int)"),
+    ({"integers": "0"}, "integers must be a sequence of dimensions or names, got '0' (str)"),
     ({"integers": [-1]}, "integers must be an integer >= 0, got -1 (int)"),
     ({"integers": [0.5]}, "integers must be an integer >= 0, got 0.5 (float)"),
     ({"integers": [2]}, "integers must be dimensions below 2, got 2"),
+    (
+        {"names": ("length", "Layers"), "integers": [0, "layrs"]},
+        "integers must be one of Layers, length, got 'layrs'; did you mean 'Layers'?",
+    ),
+    ({"integers": ["y"]}, "integers must be one of x0, x1, got 'y'"),
     (
         {"integers": [1], "bounds": [[0, 0], [1, 1.5]]},
         "bounds must be integers in integer dimension 1, got (0.0, 1.5)",

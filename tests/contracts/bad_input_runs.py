@@ -81,7 +81,7 @@ bad("Problem", "names", [
     ("repeated", ("a", "b", "a"), "distinct", "'a' twice"),
     ("reserved", ("a", "slow", "c"), "a column of result tables", "'slow'"),
 ])  # fmt: skip
-dimensions = "a sequence of dimensions"
+dimensions = "a sequence of dimensions or names"
 bad("Problem", "integers", [
     ("text", "0", dimensions),
     ("number", 1, dimensions),
@@ -90,7 +90,7 @@ bad("Problem", "integers", [
     ("bool", (True,), "an integer >= 0", "True"),
     ("negative", (-1,), "an integer >= 0", "-1"),
     ("nan", (NAN,), "an integer >= 0", "nan"),
-    ("texts", ("x0",), "an integer >= 0", "'x0'"),
+    ("unknown", ("x3",), "one of x0, x1, x2", "'x3'; did you mean"),
     ("too-large", (3,), "dimensions below 3", "3"),
 ])  # fmt: skip
 bad(
