@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 
-.PHONY: demo test lint slow clean
+.PHONY: demo test lint slow docs clean
 
 # The stamp is renewed when the dependencies change.
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -17,6 +17,15 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest -n $(JOBS)
+
+# The site, in build/docs.
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx -q -n -W --keep-going notebooks build/docs
+	@echo "the site is in build/docs/index.html"
+
+$(VENV)/.docs: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
+	touch $@
 
 slow: $(VENV)/.installed
 	$(BIN)/python -m pytest -m slow
