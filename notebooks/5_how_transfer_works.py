@@ -215,16 +215,14 @@ after = fit_kriging(torch.cat([X, X_fast[accepted]]), torch.cat([y_other, synthe
 
 figure, axes = plt.subplots(1, 2, figsize=(11, 4), sharey=True)
 for ax, gp, title in zip(axes, (gp_s, after), ("before", "after"), strict=True):
-    draw_model(
-        ax, gp, unrelated, f"GP_s {title}: error {error(gp, unrelated):.3f}", X, y_other
-    )
+    draw_model(ax, gp, unrelated, f"GP_s {title}: error {error(gp, unrelated):.3f}", X, y_other)
     draw_values(ax, X_fast, synthetic, accepted)
 axes[0].set_ylabel("slow objective")
 legend_beside(axes[1])
 
 # %% [markdown]
 # Now the synthetic values carry the waves of the fast objective over to a slow objective that has
-# none. Some lie within the interval by chance, and the model believes them without any doubt.
+# others. Some lie within the interval by chance, and the model believes them without any doubt.
 #
 # ## Counted
 #
@@ -286,8 +284,8 @@ X, X_fast = designs(12, "both"), designs(20, "fast alone")
 #
 # - It fits several *links*: a model of the difference, of the ratio, of the angle of both values,
 #   and one of the slow value over x and the fast value.
-# - A link is used only if it predicts left-out slow values clearly better than GP_s does: leave-one-out
-#   errors choose one, cross-validation has to confirm it. Without that GP_s stays alone.
+# - A link is used only if it predicts left-out slow values clearly better than GP_s does:
+#   leave-one-out errors choose one, cross-validation has to confirm it. Otherwise GP_s stays alone.
 # - A synthetic value comes with a variance, which the errors of cross-validation have scaled. For
 #   GP_s it is a noisy value. It is refused only if it is more than four standard deviations off,
 #   and the known errors of GP_s count in these.
@@ -342,8 +340,8 @@ def learn(pair):
 learned = {pair: learn(pair) for pair in PAIRS}
 
 # %% [markdown]
-# The median error over the box, and in how many of 100 designs it became clearly larger (by a
-# tenth) than that of GP_s alone:
+# The median error over the box, and below it the share of designs, in per cent, in which it became
+# clearly larger (by a tenth) than that of GP_s alone:
 
 
 # %%
