@@ -52,8 +52,8 @@ def find_repository():
 ROOT = find_repository()
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import comparisons, figures, suites, tables  # noqa: E402
-from benchmarks.store import Store  # noqa: E402
+from benchmarks import comparisons, figures, suites, tables
+from benchmarks.store import Store
 
 # The store keeps a data base beside its CSV files, so it gets copies of them.
 folder = tempfile.TemporaryDirectory()
@@ -427,15 +427,24 @@ verdict
 #
 # Final fronts of the run with the median IGD, as in the paper's Figures 4 to 6:
 
-# %%
-fronts = figures.make(store, suites.get("fronts"))
-fronts["fronts-dtlz2"]
 
 # %%
-None if SMOKE else fronts["fronts-dtlz7"]
+def draw(suite, name=None, skip=False):
+    """Return a figure of a suite; None where nothing is stored for it."""
+    found = {} if skip else figures.make(store, suites.get(suite))
+    figure = found.get(name or suite)
+    if figure is not None:
+        figure.set_dpi(80)
+    return figure
+
+
+draw("fronts", "fronts-dtlz2")
 
 # %%
-None if SMOKE else fronts["fronts-uf3"]
+draw("fronts", "fronts-dtlz7", skip=SMOKE)
+
+# %%
+draw("fronts", "fronts-uf3", skip=SMOKE)
 
 # %% [markdown]
 # ## Histories
@@ -443,19 +452,19 @@ None if SMOKE else fronts["fronts-uf3"]
 # IGD over 1000 slow evaluations of DTLZ1a:
 
 # %%
-figures.make(store, suites.get("dtlz1a-1000"))["dtlz1a-1000"]
+draw("dtlz1a-1000")
 
 # %% [markdown]
 # The error of the co-surrogate at the additional points, over the periods of a run:
 
 # %%
-None if SMOKE else figures.make(store, suites.get("co-surrogate-error"))["co-surrogate-error"]
+draw("co-surrogate-error", skip=SMOKE)
 
 # %% [markdown]
 # How many new points a period takes:
 
 # %%
-None if SMOKE else figures.make(store, suites.get("sensitivity-u"))["sensitivity-u"]
+draw("sensitivity-u", skip=SMOKE)
 
 # %% [markdown]
 # ## TC-EHVI, the default of this library
@@ -486,6 +495,17 @@ def clock(column):
     """Return a short name of TC-EHVI with its settings."""
     return "relaxed clock" if '"strict_clock": false' in column else "strict clock"
 
+
+# %% [markdown]
+# Mean IGD beside what a user may choose instead:
+
+# %%
+headline, labels = scores("headline"), suites.get("headline").labels
+columns = (headline["strategy"] + " " + headline["settings"]).str.strip()
+headline["column"] = [labels.get(column, column) for column in columns]
+order = list(dict.fromkeys(headline["column"]))
+headline = headline.pivot(index="problem", columns="column", values="mean")[order]
+headline.map(lambda mean: "" if np.isnan(mean) else f"{mean:.3g}")
 
 # %% [markdown]
 # The target of a cell is the paper's best mean over all its algorithms. Below 1 it is beaten. With
@@ -555,10 +575,17 @@ columns = ["problem", "n_slow", "seconds", "exponent", "igd"]
 costs[columns].round(3) if len(costs) else None
 
 # %% [markdown]
-# And IGD over slow evaluations, of what is stored:
+# IGD over slow evaluations:
 
 # %%
-figures.make(store, suites.get("own-history")).get("own-history")
+history = suites.get("own-history")
+is_stored = any(
+    figures.traced(store, history, definition, "igd-history").rows
+    for definition in history.definitions
+)
+if not is_stored:
+    print("own-history: no curves are stored yet")
+draw("own-history", skip=SMOKE or not is_stored)
 
 # %% [markdown]
 # ## To run it again
