@@ -82,10 +82,13 @@ def mass(x):
 
 def deceleration(x):
     tries[x.tobytes()] += 1
-    luck = zlib.crc32(x.tobytes()) % 15 if tries[x.tobytes()] == 1 else None
-    if luck in (0, 1):
+    is_first_try = tries[x.tobytes()] == 1
+    luck = zlib.crc32(x.tobytes(), 19) % 25  # like dice, but the same in every run
+    if is_first_try and luck < 2:
         raise ConnectionError("no licence is free")
-    time.sleep(3600 if luck == 2 else SECONDS)
+    if is_first_try and luck == 2:
+        time.sleep(3600)
+    time.sleep(SECONDS)
     if x[5] > 1.5 * x[0]:
         raise ArithmeticError("the simulation diverged")
     return BOX.slow(x)
@@ -197,7 +200,7 @@ status()
 # %%
 begun_at = min(record.asked_at for record in result.history)
 ended_at = max(record.ended_at for record in made)
-fig, ax = plt.subplots(figsize=(10, 3.6), layout="constrained")
+fig, ax = plt.subplots(figsize=(10, 5.6), layout="constrained")
 ax = result.plot(ax, kind="timeline")
 kill = ax.get_xlim()[1] * (died_at - begun_at) / (ended_at - begun_at)
 ax.axvline(kill, color="black", linestyle="--")
