@@ -265,15 +265,16 @@ ax.set_ylabel("thickness of the last\nover the first segment")
 _ = ax.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
 
 # %%
-diverged, half = kind == "ArithmeticError", len(kind) // 2
-print(f"diverged in the first half: {diverged[:half].sum()} of {half}")
-print(f"in the second half:         {diverged[half:].sum()} of {len(kind) - half}")
+diverged, third = kind == "ArithmeticError", len(kind) // 3
+print(f"diverged among the first {third} slow evaluations: {diverged[:third].sum()}")
+print(f"among the last {third}: {diverged[-third:].sum()}")
 
 # %% [markdown]
 # ## The front
 
 # %%
 ax = result.plot()
+ax.get_legend().set_loc("upper right")  # not over the ticks
 
 # %% [markdown]
 # While slow evaluations ran, the fast objective was computed at more designs. From each of these
@@ -283,6 +284,8 @@ ax = result.plot()
 
 # %%
 ax = result.plot(kind="transfer")
+if legend := ax.get_legend():  # a run as short as in tests has none
+    legend.set_loc("lower right")
 
 # %% [markdown]
 # ## In your own work
