@@ -248,8 +248,9 @@ print(f"retries: {len(retried)}, of which {(retried['status'] == 'done').sum()} 
 
 # %%
 points = result.to_dataframe().set_index("point_id")
-ratio = (points["thickness_6"] / points["thickness_1"])[slow["point_id"]].to_numpy()
-what = slow["reason"].str.split(":").str[0]
+designs = slow.groupby("point_id", sort=False).last()  # what came of the last try
+ratio = (points["thickness_6"] / points["thickness_1"])[designs.index].to_numpy()
+what = designs["reason"].str.split(":").str[0]
 fig, ax = plt.subplots(figsize=(7, 3.4), layout="constrained")
 ax.axhline(1.5, color="0.5", linewidth=1)
 looks = {
@@ -261,7 +262,7 @@ kind = what.where(what.isin(looks), "other").to_numpy()
 for name, (color, marker, label) in looks.items():
     (order,) = (kind == name).nonzero()
     ax.scatter(order + 1, ratio[order], s=30, color=color, marker=marker, label=label)
-ax.set_xlabel("slow evaluation")
+ax.set_xlabel("design, in the order of their slow evaluation")
 ax.set_ylabel("thickness of the last\nover the first segment")
 _ = ax.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
 
@@ -269,7 +270,7 @@ _ = ax.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
 third = len(kind) // 3
 for when, rows in {"first": slice(third), "last": slice(-third, None)}.items():
     n_diverged = (kind[rows] == "ArithmeticError").sum()
-    print(f"{when} {third} slow evaluations: {n_diverged} diverged, ", end="")
+    print(f"{when} {third} designs: {n_diverged} diverged, ", end="")
     print(f"largest ratio tried {ratio[rows].max():.2f}")
 
 # %% [markdown]
