@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 
-.PHONY: demo test lint slow docs clean
+.PHONY: demo test lint slow docs notebooks clean
 
 # The stamp is renewed when the dependencies change.
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -35,6 +35,11 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+
+# Each notebooks/*.py is run into its .ipynb, with outputs.
+notebooks: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[notebooks]'
+	$(BIN)/python notebooks/execute.py
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .hypothesis demo
