@@ -11,22 +11,15 @@ from botorch.models.transforms.input import Normalize
 from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.models.choice import cross_validate, fit_best
 from tcsaea_torch.models.chosen import Chosen, Group
-from tcsaea_torch.models.fitting import FitConfig
+from tcsaea_torch.models.fit_config import FitConfig, joint_theta_prior
 from tcsaea_torch.models.kriging import KrigingGP
 from tcsaea_torch.models.leave_one_out import LeaveOneOut
 from tcsaea_torch.models.training_set import TrainingSet, first_equal_row
-from tcsaea_torch.transfer.links import LinkConfig
+from tcsaea_torch.transfer.links import LinkConfig, lower_bounds
 from tcsaea_torch.transfer.slow_from_fast import SlowFromFast, believe, fit_links
 from tcsaea_torch.types import Bool, Float, Tensor
 from tcsaea_torch.validation import check_bool, check_bounds, check_pair, check_real, describe
 
-_MEDIAN_SUM, _THETA_SPREAD = 12.0, 3.5
-"""Prior of joint kernels: d theta, and the standard deviation of ln theta. Length scales grow
-with the root of d, or nothing would be correlated [Hvarfner2024].
-
-[Hvarfner2024] C. Hvarfner, E. O. Hellsten, L. Nardi. Vanilla Bayesian optimization performs
-great in high dimensions. ICML 2024.
-"""
 _LARGEST_FACTOR = 100.0
 """By which variances grow, at most, to cover the errors."""
 
@@ -112,16 +105,12 @@ class Data:
         )
 
     def lower_bound(self, given: Any) -> Float[Tensor, "1 2"]:
-        """Return below what no minimised value lies, as far as it is known; else 0."""
+        """Return below what no minimised value lies; -inf where that is not known."""
         bounds = check_pair("objective_lower_bounds", given)
-        low = torch.zeros_like(self.Y[:1])
-        for i, bound in enumerate(bounds):
+        for bound in bounds:
             if bound is not None:
-                low[0, i] = check_real("objective_lower_bounds", bound)
-        # Measured values count more than what was said of them.
-        least = torch.where(self.observed, self.Y, torch.inf).amin(dim=0)
-        said = torch.tensor([bound is not None for bound in bounds], device=low.device)
-        return torch.where(said, torch.minimum(low, least), low)
+                check_real("objective_lower_bounds", bound)
+        return lower_bounds(self.Y[None], self.observed[None], bounds)
 
     def link(
         self, own: "Fitted", config: LinkConfig, low: Float[Tensor, "1 2"]
@@ -233,7 +222,7 @@ def default_kriging(d: int) -> tuple[FitConfig, ...]:
     return (
         FitConfig(
             theta_range=(1e-6, 1e3),
-            theta_prior=(_MEDIAN_SUM / d, _THETA_SPREAD),
+            theta_prior=joint_theta_prior(d),
             nugget="fit",
             nugget_range=(1e-8, 0.1),
             nugget_prior=(1e-4, 2.0),
