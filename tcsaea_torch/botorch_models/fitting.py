@@ -28,7 +28,22 @@ class MeasuredGP(KrigingGP):
     """Kriging whose new values are measured, whatever the noise of those it learned from.
 
     Synthetic values are uncertain; what will be observed, or is fantasised, is not.
+
+    Args:
+        *args: See `KrigingGP`.
+        **kwargs: Likewise.
     """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._n_fitted = self.training_values.shape[-1]
+
+    @property
+    def is_measured(self) -> Bool[Tensor, "*batch n"]:
+        """Which rows were measured: all but uncertain ones among those that it was fitted to."""
+        noise_var = self.known_noise.noise_var
+        is_new = torch.arange(noise_var.shape[-1], device=noise_var.device) >= self._n_fitted
+        return (noise_var == 0) | is_new
 
     def posterior(
         self,
@@ -50,7 +65,10 @@ class MeasuredGP(KrigingGP):
     ) -> KrigingGP:
         if noise_var is None:
             noise_var = torch.zeros_like(y)
-        return super()._with_rows(X, inputs, y, noise_var)
+        model = super()._with_rows(X, inputs, y, noise_var)
+        assert isinstance(model, MeasuredGP)
+        model._n_fitted = self._n_fitted
+        return model
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
