@@ -3,6 +3,7 @@
 import ast
 import importlib
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +26,9 @@ OTHERS = [
 ]
 FENCE = re.compile(r"^(```+|~~~+).*?^\1", re.DOTALL | re.MULTILINE)
 BLOCK = re.compile(r"(<!-- not run: [^>]+ -->\n)?^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+FILE = re.compile(
+    r"<!-- file of the example: (\S+) -->\n```\w+\n(.*?)^```", re.DOTALL | re.MULTILINE
+)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 ROLE = re.compile(r"\{(doc|py:class)\}`(?:[^`<]*<)?~?([^`>]+)>?`")
 GENERATED = re.compile(r"^```\{generated\} (.+)$", re.MULTILINE)
@@ -135,8 +139,13 @@ def test_code_of_a_page_runs(page, tmp_path, monkeypatch):
     """Blocks run one after the other; those that need what not everybody has must parse."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(base, "_FACTORIES", dict(base._FACTORIES))  # pages may register strategies
-    names = {"__name__": "page"}
-    for marker, code in BLOCK.findall(page.read_text()):
+    names, text = {"__name__": "page"}, page.read_text()
+    for file, source in FILE.findall(text):
+        Path(file).write_text(source)
+        if shutil.which("cc") is None:
+            pytest.skip("a program of this page must be compiled")
+        subprocess.run(["cc", "-O2", "-Wall", "-Werror", "-o", Path(file).stem, file], check=True)
+    for marker, code in BLOCK.findall(text):
         tree = ast.parse(code)
         if not marker:
             exec(compile(tree, name_of(page), "exec"), names)
