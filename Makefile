@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 
-.PHONY: demo test lint slow test-minimal clean
+.PHONY: demo test lint slow test-minimal docs notebooks clean
 
 # The stamp is renewed when the dependencies change.
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -17,6 +17,15 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest -n $(JOBS)
+
+# The site, in build/docs.
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx -q -n -W --keep-going notebooks build/docs
+	@echo "the site is in build/docs/index.html"
+
+$(VENV)/.docs: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
+	touch $@
 
 slow: $(VENV)/.installed
 	$(BIN)/python -m pytest -m slow
@@ -40,6 +49,11 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+
+# Each notebooks/*.py is run into its .ipynb, with outputs.
+notebooks: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[notebooks]'
+	$(BIN)/python notebooks/execute.py
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .hypothesis demo
