@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 
-.PHONY: demo test lint slow clean
+.PHONY: demo test lint slow test-minimal docs notebooks clean
 
 # The stamp is renewed when the dependencies change.
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -18,14 +18,42 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest -n $(JOBS)
 
+# The site, in build/docs.
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx -q -n -W --keep-going notebooks build/docs
+	@echo "the site is in build/docs/index.html"
+
+$(VENV)/.docs: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
+	touch $@
+
 slow: $(VENV)/.installed
 	$(BIN)/python -m pytest -m slow
+
+# With the lowest versions of pyproject.toml. Older releases of torch are large: not the lowest of it.
+MINIMAL := build/minimal
+MINIMAL_TESTS := tests/test_optimizer.py tests/models tests/acquisition tests/botorch_models \
+	tests/plotting tests/test_result.py tests/test_existing_data.py tests/test_journal.py
+
+test-minimal:
+	$(PYTHON) -m venv $(MINIMAL)
+	grep '^torch==' constraints.txt > $(MINIMAL)/constraints.txt
+	sed -n '/^dependencies = /,/^dask = /s/^    "\([a-z_]*\)>=\(.*\)",$$/\1==\2/p' pyproject.toml \
+		| grep -v '^torch==' >> $(MINIMAL)/constraints.txt
+	$(MINIMAL)/bin/python -m pip install --quiet -c $(MINIMAL)/constraints.txt -e '.[plot]' \
+		beartype hypothesis pytest
+	$(MINIMAL)/bin/python -m pytest $(MINIMAL_TESTS)
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+
+# Each notebooks/*.py is run into its .ipynb, with outputs.
+notebooks: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[notebooks]'
+	$(BIN)/python notebooks/execute.py
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .hypothesis demo

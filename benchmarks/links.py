@@ -23,7 +23,8 @@ import tcsaea_torch as tc
 from benchmarks import markdown
 from benchmarks.micro.stamp import stamp
 from tcsaea_torch.models.bundles import map_tensors
-from tcsaea_torch.models.fitting import FitConfig, fit
+from tcsaea_torch.models.fit_config import FitConfig
+from tcsaea_torch.models.fitting import fit
 from tcsaea_torch.models.leave_one_out import leave_one_out
 from tcsaea_torch.models.training_set import TrainingSet
 from tcsaea_torch.rng import latin_hypercube, uniforms

@@ -23,7 +23,7 @@ from tcsaea_torch import (
 )
 from tcsaea_torch.errors import InvalidInputError, ObjectiveError
 from tcsaea_torch.evolution.rvea import RVEAConfig
-from tcsaea_torch.models.fitting import FitConfig
+from tcsaea_torch.models.fit_config import FitConfig
 from tcsaea_torch.models.optimise import BFGSOptions
 
 FAST, SLOW = Objective.FAST, Objective.SLOW

@@ -19,7 +19,7 @@ from tcsaea_torch import Optimizer, Problem, Status, minimize, strategies
 from tcsaea_torch.errors import InvalidInputError, ObjectiveError
 from tcsaea_torch.events import Failed, Told
 from tcsaea_torch.evolution.rvea import RVEAConfig
-from tcsaea_torch.models.fitting import FitConfig
+from tcsaea_torch.models.fit_config import FitConfig
 from tcsaea_torch.models.optimise import BFGSOptions
 
 PATIENCE = 20.0

@@ -15,7 +15,7 @@ import torch
 from tcsaea_torch import TCSAEA, Objective, Optimizer, Problem, RandomSearch, Status, strategies
 from tcsaea_torch.errors import InvalidInputError, ProtocolError
 from tcsaea_torch.evolution.rvea import RVEAConfig
-from tcsaea_torch.models.fitting import FitConfig
+from tcsaea_torch.models.fit_config import FitConfig
 from tcsaea_torch.models.optimise import BFGSOptions
 from tcsaea_torch.strategies import Proposal
 

@@ -15,7 +15,7 @@ from scipy import stats
 from tcsaea_torch import Optimizer, Problem, Status, VirtualExecutor, minimize, strategies
 from tcsaea_torch.errors import InvalidInputError, ObjectiveError
 from tcsaea_torch.evolution.rvea import RVEAConfig
-from tcsaea_torch.models.fitting import FitConfig
+from tcsaea_torch.models.fit_config import FitConfig
 from tcsaea_torch.models.optimise import BFGSOptions
 from tcsaea_torch.rng import uniforms
 from tcsaea_torch.timeline import Outcome

@@ -8,7 +8,7 @@ import torch
 
 from benchmarks.micro import data
 from tcsaea_torch.kernels import PowerMode
-from tcsaea_torch.models import fitting
+from tcsaea_torch.models import fit_config, fitting
 from tcsaea_torch.models.optimise import Minimum
 from tcsaea_torch.models.surrogate import Surrogate
 from tcsaea_torch.models.training_set import TrainingSet
@@ -25,7 +25,7 @@ def fits(
     y = data.slow_values(problem, X.flatten(0, 1)).reshape(b, n)
     train = TrainingSet(X=X, y=y, noise_var=torch.zeros_like(y))
     constant = torch.zeros(b, dtype=torch.bool, device=device)
-    config = fitting.FitConfig(p=p)
+    config = fit_config.FitConfig(p=p)
     return lambda: fitting.fit(train, config, trend=constant)
 
 

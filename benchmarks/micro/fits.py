@@ -21,7 +21,7 @@ from benchmarks.micro.rows import OURS, Line, Measured, Row, Setting
 from benchmarks.micro.timing import paired, synchroniser
 from tcsaea_torch.kernels import PowerExponentialKernel, PowerMode
 from tcsaea_torch.models import KrigingGP, fit_kriging
-from tcsaea_torch.models.fitting import FitConfig
+from tcsaea_torch.models.fit_config import FitConfig
 from tcsaea_torch.models.likelihood import negative_log_likelihood
 from tcsaea_torch.models.surrogate import scale
 from tcsaea_torch.models.training_set import TrainingSet

@@ -13,7 +13,7 @@ import torch
 
 from benchmarks.micro import data
 from tcsaea_torch.models import fit_kriging
-from tcsaea_torch.models.fitting import FitConfig
+from tcsaea_torch.models.fit_config import FitConfig
 from tcsaea_torch.models.optimise import BFGSOptions
 
 

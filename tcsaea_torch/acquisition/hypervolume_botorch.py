@@ -33,7 +33,7 @@ class BiObjectiveEHVI(AcquisitionFunction):
             independent.
         ref_point: Two entries, in the objectives' units.
         Y: `n x 2` values that are to be improved on, n >= 1; they may be dominated. None:
-            the rows that the model was trained with, those with both values.
+            the rows that the model was trained with, those with both values measured.
         X_pending: `n x d` points that are being evaluated.
         lower_bound: Two entries that no value falls below, so that predictions below them
             promise no more than they do; None: nothing is known.
@@ -142,7 +142,8 @@ class BiObjectiveEHVI(AcquisitionFunction):
 def training_values(model: Model) -> Tensor | None:
     """Return the values `n x m` of the points at which a model was trained with all outputs.
 
-    In the user's units; None if they are unknown.
+    In the user's units; None if they are unknown. Where a model says which of its rows were
+    measured (`is_measured`), the others, synthetic ones, are left out.
     """
     parts = list(getattr(model, "models", None) or [model])
     tables = [_table(part) for part in parts]
@@ -163,12 +164,16 @@ def _table(model: Any) -> tuple[Tensor, Tensor] | None:
     if X is None or targets is None or targets.shape[:-1] not in ((), (model.num_outputs,)):
         return None
     Y = targets.detach().reshape(model.num_outputs, -1).mT
-    surrogate = getattr(model, "surrogate", None)
+    surrogate, is_measured = getattr(model, "surrogate", None), getattr(model, "is_measured", None)
     if surrogate is not None:
-        Y = Y[surrogate.data.live]  # as in `training_rows`
+        live = surrogate.data.live
+        Y = Y[live]  # as in `training_rows`
+        is_measured = None if is_measured is None else is_measured[live]
     if hasattr(model, "outcome_transform"):
         Y = model.outcome_transform.untransform(Y)[0]
-    return (X, Y) if len(X) == len(Y) else None
+    if len(X) != len(Y):
+        return None
+    return (X, Y) if is_measured is None else (X[is_measured], Y[is_measured])
 
 
 def _believe(model: Model, X: Tensor) -> tuple[Model, Tensor]:

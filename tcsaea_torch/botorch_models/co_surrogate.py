@@ -16,7 +16,7 @@ from botorch.models.model import Model
 
 from tcsaea_torch.botorch_models.fitting import Data, default_kriging, fit
 from tcsaea_torch.errors import InvalidInputError
-from tcsaea_torch.models.fitting import FitConfig
+from tcsaea_torch.models.fit_config import FitConfig
 from tcsaea_torch.transfer.links import Angle, Autoregressive, Difference, LinkConfig, LogRatio
 from tcsaea_torch.transfer.slow_from_fast import SlowFromFast
 from tcsaea_torch.types import Bool, Float, Tensor

@@ -11,22 +11,15 @@ from botorch.models.transforms.input import Normalize
 from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.models.choice import cross_validate, fit_best
 from tcsaea_torch.models.chosen import Chosen, Group
-from tcsaea_torch.models.fitting import FitConfig
+from tcsaea_torch.models.fit_config import FitConfig, joint_theta_prior
 from tcsaea_torch.models.kriging import KrigingGP
 from tcsaea_torch.models.leave_one_out import LeaveOneOut
 from tcsaea_torch.models.training_set import TrainingSet, first_equal_row
-from tcsaea_torch.transfer.links import LinkConfig
+from tcsaea_torch.transfer.links import LinkConfig, lower_bounds
 from tcsaea_torch.transfer.slow_from_fast import SlowFromFast, believe, fit_links
 from tcsaea_torch.types import Bool, Float, Tensor
 from tcsaea_torch.validation import check_bool, check_bounds, check_pair, check_real, describe
 
-_MEDIAN_SUM, _THETA_SPREAD = 12.0, 3.5
-"""Prior of joint kernels: d theta, and the standard deviation of ln theta. Length scales grow
-with the root of d, or nothing would be correlated [Hvarfner2024].
-
-[Hvarfner2024] C. Hvarfner, E. O. Hellsten, L. Nardi. Vanilla Bayesian optimization performs
-great in high dimensions. ICML 2024.
-"""
 _LARGEST_FACTOR = 100.0
 """By which variances grow, at most, to cover the errors."""
 
@@ -35,7 +28,22 @@ class MeasuredGP(KrigingGP):
     """Kriging whose new values are measured, whatever the noise of those it learned from.
 
     Synthetic values are uncertain; what will be observed, or is fantasised, is not.
+
+    Args:
+        *args: See `KrigingGP`.
+        **kwargs: Likewise.
     """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._n_fitted = self.training_values.shape[-1]
+
+    @property
+    def is_measured(self) -> Bool[Tensor, "*batch n"]:
+        """Which rows were measured: all but uncertain ones among those that it was fitted to."""
+        noise_var = self.known_noise.noise_var
+        is_new = torch.arange(noise_var.shape[-1], device=noise_var.device) >= self._n_fitted
+        return (noise_var == 0) | is_new
 
     def posterior(
         self,
@@ -57,7 +65,10 @@ class MeasuredGP(KrigingGP):
     ) -> KrigingGP:
         if noise_var is None:
             noise_var = torch.zeros_like(y)
-        return super()._with_rows(X, inputs, y, noise_var)
+        model = super()._with_rows(X, inputs, y, noise_var)
+        assert isinstance(model, MeasuredGP)
+        model._n_fitted = self._n_fitted
+        return model
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -112,16 +123,12 @@ class Data:
         )
 
     def lower_bound(self, given: Any) -> Float[Tensor, "1 2"]:
-        """Return below what no minimised value lies, as far as it is known; else 0."""
+        """Return below what no minimised value lies; -inf where that is not known."""
         bounds = check_pair("objective_lower_bounds", given)
-        low = torch.zeros_like(self.Y[:1])
-        for i, bound in enumerate(bounds):
+        for bound in bounds:
             if bound is not None:
-                low[0, i] = check_real("objective_lower_bounds", bound)
-        # Measured values count more than what was said of them.
-        least = torch.where(self.observed, self.Y, torch.inf).amin(dim=0)
-        said = torch.tensor([bound is not None for bound in bounds], device=low.device)
-        return torch.where(said, torch.minimum(low, least), low)
+                check_real("objective_lower_bounds", bound)
+        return lower_bounds(self.Y[None], self.observed[None], bounds)
 
     def link(
         self, own: "Fitted", config: LinkConfig, low: Float[Tensor, "1 2"]
@@ -233,7 +240,7 @@ def default_kriging(d: int) -> tuple[FitConfig, ...]:
     return (
         FitConfig(
             theta_range=(1e-6, 1e3),
-            theta_prior=(_MEDIAN_SUM / d, _THETA_SPREAD),
+            theta_prior=joint_theta_prior(d),
             nugget="fit",
             nugget_range=(1e-8, 0.1),
             nugget_prior=(1e-4, 2.0),

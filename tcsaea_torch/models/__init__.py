@@ -2,7 +2,7 @@
 
 from tcsaea_torch.models.choice import Candidate, choose, fit_best
 from tcsaea_torch.models.chosen import Chosen
-from tcsaea_torch.models.fitting import FitConfig
+from tcsaea_torch.models.fit_config import FitConfig
 from tcsaea_torch.models.kriging import KrigingGP
 from tcsaea_torch.models.kriging_fit import fit_kriging
 from tcsaea_torch.models.leave_one_out import LeaveOneOut, leave_one_out

@@ -14,7 +14,8 @@ import torch
 from tcsaea_torch.errors import FitError, InvalidInputError
 from tcsaea_torch.models.checks import check_hyperparameters
 from tcsaea_torch.models.chosen import Chosen, Group
-from tcsaea_torch.models.fitting import FitConfig, fit
+from tcsaea_torch.models.fit_config import FitConfig
+from tcsaea_torch.models.fitting import fit
 from tcsaea_torch.models.leave_one_out import (
     LeaveOneOut,
     log_evidence,

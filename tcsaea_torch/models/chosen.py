@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from tcsaea_torch.models.fitting import FitConfig
+from tcsaea_torch.models.fit_config import FitConfig
 from tcsaea_torch.models.leave_one_out import LeaveOneOut, leave_one_out
 from tcsaea_torch.models.surrogate import Hyperparameters, Surrogate, condition, scale
 from tcsaea_torch.models.training_set import TrainingSet

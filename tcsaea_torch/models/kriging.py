@@ -29,7 +29,7 @@ from tcsaea_torch.models.checks import (
     check_outputs,
     check_training_data,
 )
-from tcsaea_torch.models.fitting import FitConfig
+from tcsaea_torch.models.fit_config import FitConfig
 from tcsaea_torch.models.parts import ExactNormal, KnownNoise, unit_cube_kernel
 from tcsaea_torch.models.surrogate import (
     Hyperparameters,

@@ -11,7 +11,8 @@ from tcsaea_torch.correlations import KernelName
 from tcsaea_torch.kernels import PowerMode
 from tcsaea_torch.models.bundles import map_tensors
 from tcsaea_torch.models.checks import check_hyperparameters, check_training_data
-from tcsaea_torch.models.fitting import FitConfig, isotropic_starts, maximise_likelihood
+from tcsaea_torch.models.fit_config import FitConfig, isotropic_starts
+from tcsaea_torch.models.fitting import maximise_likelihood
 from tcsaea_torch.models.kriging import KrigingGP
 from tcsaea_torch.models.surrogate import Hyperparameters, InputScaling, Trend, scale
 from tcsaea_torch.models.training_set import merge_duplicates

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import torch
 
-from tcsaea_torch.models.fitting import FitConfig, fit
+from tcsaea_torch.models.fit_config import FitConfig
+from tcsaea_torch.models.fitting import fit
 from tcsaea_torch.models.optimise import BFGSOptions
 from tcsaea_torch.models.surrogate import Surrogate
 from tcsaea_torch.models.training_set import TrainingSet, merge_duplicates

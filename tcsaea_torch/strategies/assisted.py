@@ -20,7 +20,7 @@ from tcsaea_torch.evolution.reference_vectors import simplex_lattice
 from tcsaea_torch.evolution.rvea import Population, RVEAConfig, rvea
 from tcsaea_torch.evolution.selection import apd_select
 from tcsaea_torch.evolution.variation import Draws, Variation
-from tcsaea_torch.models.fitting import FitConfig
+from tcsaea_torch.models.fit_config import FitConfig
 from tcsaea_torch.models.optimise import BFGSOptions
 from tcsaea_torch.models.surrogate import Hyperparameters, Surrogate, Trend
 from tcsaea_torch.models.training_set import TrainingSet, limit, merge_duplicates

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import torch
 
 from tcsaea_torch.acquisition.batch import Front, greedy_ehvi, spread
-from tcsaea_torch.metrics import is_non_dominated
 from tcsaea_torch.problem import snap
 from tcsaea_torch.rng import uniforms
 from tcsaea_torch.rows import take_rows
@@ -14,7 +13,7 @@ from tcsaea_torch.strategies.asynchronous import fill
 from tcsaea_torch.strategies.base import FAST, SLOW, RunView
 from tcsaea_torch.strategies.chances import Chances
 from tcsaea_torch.strategies.ehvi_models import Models
-from tcsaea_torch.strategies.ehvi_rows import Known
+from tcsaea_torch.strategies.ehvi_rows import Known, non_dominated_rows
 from tcsaea_torch.strategies.ehvi_search import Pool, non_dominated
 from tcsaea_torch.types import Bool, Float, Int, Tensor
 
@@ -136,12 +135,11 @@ class Choice:
         No model is asked: where all are sure, and wrong, this is how they learn of it.
         """
         known, run, n_slots = self.known, self.run, int(n.amax())
-        best = is_non_dominated(torch.where(known.both.unsqueeze(-1), known.Y, torch.nan))
-        t = int(best.sum(dim=1).amax())
+        rows, alive = non_dominated_rows(known.Y, known.both)
+        t = rows.shape[1]
         if n_slots == 0 or t < 2:
-            return taken[:, :0], best[:, :0]
-        order = known.Y[..., FAST].masked_fill(~best, torch.inf).argsort(dim=1, stable=True)[:, :t]
-        X, F, alive = take_rows(known.X, order), take_rows(known.Y, order), best.gather(1, order)
+            return taken[:, :0], alive[:, :0]
+        X, F = take_rows(known.X, rows), take_rows(known.Y, rows)
         gap = front.scale(F).diff(dim=1).norm(dim=-1).masked_fill(~alive[:, 1:], 0.0)
         u = uniforms(run.seeds, "between", self.step, (n_slots, 2), dtype=run.dtype)
         limit = gap.cumsum(dim=1)

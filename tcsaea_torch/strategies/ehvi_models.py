@@ -17,7 +17,7 @@ from tcsaea_torch.strategies.ehvi_rows import (
     Samples,
     choose_rows,
     distance_from_front,
-    non_dominated_points,
+    non_dominated_rows,
 )
 from tcsaea_torch.strategies.ehvi_surrogates import KernelKind, Learner, ModelName, sources
 from tcsaea_torch.transfer import LearnedLink, LinkConfig, SlowFromFast, believe, fit_links
@@ -139,7 +139,7 @@ class Modelling:
         state: State,
         run: RunView,
         known: Known,
-        lower_bound: Float[Tensor, "b 2"] | None,
+        lower_bound: Float[Tensor, "b 2"],
     ) -> tuple[Models, Float[Tensor, "b n 2"], State]:
         """Learn from all that is known.
 
@@ -211,7 +211,7 @@ class Modelling:
         known: Known,
         own: Chosen,
         rows: Int[Tensor, "b k"],
-        lower_bound: Tensor | None,
+        lower_bound: Float[Tensor, "b 2"],
     ) -> tuple[SlowFromFast | None, State]:
         """Return the link of those runs that have one, learned anew when rows have grown."""
         if self.link is None:
@@ -224,9 +224,7 @@ class Modelling:
             variance = torch.full_like(error, torch.inf).scatter(1, rows, loo.variance)
             is_judged = known.both & (variance < torch.inf)
             loo = LeaveOneOut(error=error, variance=variance)
-            # Where nothing is known, links that need a bound try 0; they see negative values.
-            low = None if lower_bound is None else lower_bound.nan_to_num(neginf=0.0)
-            link = fit_links(*values[:3], is_judged, loo, self.link, lower_bound=low)
+            link = fit_links(*values[:3], is_judged, loo, self.link, lower_bound=lower_bound)
             # Other synthetic values: what was fitted to the old ones, or to none while only
             # others of the batch had a link, is forgotten.
             state = {k: v for k, v in state.items() if not k.startswith("joined/")}
@@ -290,5 +288,5 @@ def _space(
 def _distance(known: Known, Y: Float[Tensor, "b n 2"]) -> Float[Tensor, "b n"]:
     """Return how far values are from the front of those that are known, in units of spans."""
     unit = torch.where(known.span > 0, known.span, 1.0)
-    front, exists = non_dominated_points(known.Y, known.both)
-    return distance_from_front(Y / unit, front / unit, exists)
+    rows, exists = non_dominated_rows(known.Y, known.both)
+    return distance_from_front(Y / unit, take_rows(known.Y, rows) / unit, exists)

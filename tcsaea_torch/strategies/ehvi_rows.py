@@ -6,8 +6,8 @@ import torch
 
 from tcsaea_torch.metrics import is_non_dominated
 from tcsaea_torch.models.training_set import TrainingSet
-from tcsaea_torch.rows import take_rows
 from tcsaea_torch.strategies.base import FAST, SLOW
+from tcsaea_torch.transfer.links import lower_bounds
 from tcsaea_torch.types import Bool, Float, Int, Tensor
 
 
@@ -93,14 +93,10 @@ class Known:
             given: Of each objective; None: unknown.
             guesses: Whether an unknown bound may be 0.
         """
-        least = torch.where(self.observed, self.Y, torch.inf).amin(dim=1)
-        low = torch.full_like(least, -torch.inf)
+        low = lower_bounds(self.Y, self.observed, given)
         if guesses:
-            low = torch.where(least >= 0, 0.0, low)
-        for column, bound in enumerate(given):
-            if bound is not None:
-                # Measured values count more than what was said of them.
-                low[:, column] = least[:, column].clamp_max(bound)
+            has_negative = (self.observed & (self.Y < 0)).any(dim=1)
+            low = low.masked_fill(low.isneginf() & ~has_negative, 0.0)
         return low
 
     def values(self, column: int) -> TrainingSet:
@@ -142,19 +138,24 @@ def _first(key: Tensor, among: Tensor, n: int) -> Bool[Tensor, "b n"]:
     return among & (order.argsort(dim=1) < n)
 
 
-def non_dominated_points(
+def non_dominated_rows(
     Y: Float[Tensor, "b n 2"], is_known: Bool[Tensor, "b n"]
-) -> tuple[Float[Tensor, "b t 2"], Bool[Tensor, "b t"]]:
-    """Return each run's front, and which rows of it exist: as many as the largest front has.
+) -> tuple[Int[Tensor, "b t"], Bool[Tensor, "b t"]]:
+    """Return the rows of each run's front, from the smallest fast value on.
+
+    There are as many as the largest front has, at least one.
 
     Args:
         Y: Values.
         is_known: Points that count.
+
+    Returns:
+        The rows, and which of them are of the front.
     """
     best = is_non_dominated(torch.where(is_known.unsqueeze(-1), Y, torch.nan))
     n = max(1, int(best.sum(dim=1).amax()))
-    rows = (~best).to(torch.int8).argsort(dim=1, stable=True)[:, :n]
-    return take_rows(Y, rows), best.gather(1, rows)
+    rows = Y[..., FAST].masked_fill(~best, torch.inf).argsort(dim=1, stable=True)[:, :n]
+    return rows, best.gather(1, rows)
 
 
 def distance_from_front(

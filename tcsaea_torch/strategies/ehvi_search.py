@@ -24,7 +24,7 @@ from tcsaea_torch.rows import take_rows
 from tcsaea_torch.strategies.base import RunView
 from tcsaea_torch.strategies.chances import Chances
 from tcsaea_torch.strategies.ehvi_models import Models
-from tcsaea_torch.strategies.ehvi_rows import distance_from_front, non_dominated_points
+from tcsaea_torch.strategies.ehvi_rows import distance_from_front, non_dominated_rows
 from tcsaea_torch.types import Bool, Float, Int, Tensor
 
 _N_START = 100
@@ -96,7 +96,8 @@ def measure_front(
         ref_point: Beyond which nothing counts, if that is known.
         predicted: The predicted front.
     """
-    Y, best = non_dominated_points(Y, is_known)
+    rows, best = non_dominated_rows(Y, is_known)
+    Y = take_rows(Y, rows)
     ends, count = Y, best
     if predicted is not None:
         ends = torch.cat([Y, predicted.F], dim=1)

@@ -5,9 +5,6 @@ space-filling rows, or to rows of which many lie near the front. No source is th
 everywhere: fits to rows near the front know steep parts, and are misled in the rest of the
 space. All are fitted now and then, beginning where a related fit has ended, and the one that
 predicts left-out rows best is conditioned on all rows of each step.
-
-[Hvarfner2024] C. Hvarfner, E. O. Hellsten, L. Nardi. Vanilla Bayesian optimization performs
-great in high dimensions. ICML 2024.
 """
 
 from collections.abc import Sequence
@@ -19,7 +16,8 @@ import torch
 from tcsaea_torch.models.bundles import flatten, restore
 from tcsaea_torch.models.choice import Candidate, choose, condition_chosen, cross_validate
 from tcsaea_torch.models.chosen import Chosen
-from tcsaea_torch.models.fitting import FitConfig, fit
+from tcsaea_torch.models.fit_config import FitConfig, joint_theta_prior
+from tcsaea_torch.models.fitting import fit
 from tcsaea_torch.models.optimise import BFGSOptions
 from tcsaea_torch.models.surrogate import Hyperparameters
 from tcsaea_torch.models.training_set import TrainingSet
@@ -57,9 +55,6 @@ _KERNELS: dict[KernelKind, FitConfig] = {
     ),
     "rough": FitConfig(kernel="additive", p=1.0),
 }
-_MEDIAN_SUM, _THETA_SPREAD = 12.0, 3.5
-"""Prior of joint kernels: d theta, and the standard deviation of ln theta. Length scales grow
-with the root of d, or nothing would be correlated [Hvarfner2024]."""
 _NUGGET = 1e-8
 """Of values without noise: rows may lie near each other."""
 _NOISE_RANGE = (1e-6, 1.0)
@@ -144,7 +139,7 @@ class Learner:
             kind: Whether they fill the space, or are of all kinds.
             clock: Evaluations so far.
         """
-        last, last_chosen = f"{self.model}/{kind}/all", f"{self.model}/{kind}/chosen"
+        last, last_chosen = f"{self.model}/{kind}/all", f"{self.model}/chosen"
         fitted, judged = f"{self.model}/fitted", f"{self.model}/judged"
         # Rows of all kinds are soon as many as a fit may have, but they become other ones.
         n_values = train.X.shape[1] if kind == "space" or self.model == "slow" else clock
@@ -153,7 +148,9 @@ class Learner:
             for source in self.sources:
                 if source.rows == kind:
                     state = self._fit(state, source, train, every_run)
-            state = {**state, last: n_values, last_chosen: n_values, fitted: clock, judged: clock}
+            state = {**state, last: n_values, fitted: clock, judged: clock}
+            if kind == "mixed":
+                state[last_chosen] = n_values
             return self._judge(state, train) if self.model == "slow" else state
         growth = _SLOW_GROWTH if self.model == "slow" else _FAST_GROWTH
         if kind == "space" or not _has_grown(state.get(last_chosen), n_values, growth):
@@ -249,7 +246,7 @@ class Learner:
     def _config(self, source: Source, train: TrainingSet) -> FitConfig:
         config = _KERNELS[source.kernel]
         if config.kernel == "power-exponential":
-            config = replace(config, theta_prior=(_MEDIAN_SUM / train.X.shape[-1], _THETA_SPREAD))
+            config = replace(config, theta_prior=joint_theta_prior(train.X.shape[-1]))
         if self.noisy:
             return replace(config, nugget="fit", nugget_range=_NOISE_RANGE, nugget_prior=None)
         if config.nugget == "fit":

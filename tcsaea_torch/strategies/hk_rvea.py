@@ -24,7 +24,7 @@ from tcsaea_torch.evolution.clustering import kmeans
 from tcsaea_torch.evolution.rvea import RVEAConfig
 from tcsaea_torch.evolution.selection import first_minima
 from tcsaea_torch.evolution.variation import Draws, Variation, vary
-from tcsaea_torch.models.fitting import FitConfig
+from tcsaea_torch.models.fit_config import FitConfig
 from tcsaea_torch.models.training_set import TrainingSet, merge_duplicates
 from tcsaea_torch.problem import snap
 from tcsaea_torch.rng import uniforms

@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import torch
 
-from tcsaea_torch.models.fitting import FitConfig, fit
+from tcsaea_torch.models.fit_config import FitConfig
+from tcsaea_torch.models.fitting import fit
 from tcsaea_torch.models.surrogate import Hyperparameters, Surrogate
 from tcsaea_torch.models.training_set import TrainingSet, first_equal_row, stack
 from tcsaea_torch.problem import snap

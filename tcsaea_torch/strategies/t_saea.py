@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from tcsaea_torch.acquisition.adaptive import adaptive_weight
-from tcsaea_torch.models.fitting import FitConfig
+from tcsaea_torch.models.fit_config import FitConfig
 from tcsaea_torch.models.optimise import BFGSOptions
 from tcsaea_torch.models.surrogate import Surrogate, condition, scale
 from tcsaea_torch.models.training_set import TrainingSet

@@ -19,7 +19,7 @@ import torch
 
 from tcsaea_torch.evolution.rvea import Population
 from tcsaea_torch.metrics import is_non_dominated
-from tcsaea_torch.models.fitting import FitConfig
+from tcsaea_torch.models.fit_config import FitConfig
 from tcsaea_torch.models.optimise import BFGSOptions
 from tcsaea_torch.models.surrogate import Surrogate, condition, scale
 from tcsaea_torch.models.training_set import TrainingSet, drop_superseded, merge_duplicates

@@ -16,7 +16,7 @@ from tcsaea_torch.evolution.reference_vectors import simplex_lattice
 from tcsaea_torch.evolution.rvea import Population, RVEAConfig, rvea
 from tcsaea_torch.evolution.selection import Niches, first_minima, penalised_distances
 from tcsaea_torch.evolution.variation import Draws
-from tcsaea_torch.models.fitting import FitConfig
+from tcsaea_torch.models.fit_config import FitConfig
 from tcsaea_torch.models.surrogate import Surrogate
 from tcsaea_torch.models.training_set import TrainingSet
 from tcsaea_torch.rng import uniforms

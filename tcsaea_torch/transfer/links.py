@@ -20,7 +20,7 @@ from typing import Literal, Protocol, runtime_checkable
 import torch
 
 from tcsaea_torch.models.bundles import Indexed
-from tcsaea_torch.models.fitting import FitConfig
+from tcsaea_torch.models.fit_config import FitConfig
 from tcsaea_torch.models.optimise import BFGSOptions
 from tcsaea_torch.types import Bool, Float, Tensor
 from tcsaea_torch.validation import (
@@ -66,8 +66,9 @@ class Scales(Indexed):
         live: Bool[Tensor, "b n"],
         lower_bound: Float[Tensor, "*#b 2"] | None,
     ) -> "Scales":
-        """Take the scales of living rows; None for the bound means 0."""
+        """Take the scales of living rows; None, or -inf, for the bound means 0."""
         low = torch.zeros_like(Y[:, 0]) if lower_bound is None else lower_bound.expand(len(Y), 2)
+        low = low.masked_fill(low.isneginf(), 0.0)
         known = live.unsqueeze(-1)
         above = torch.where(known, Y - low.unsqueeze(-2), 0.0).clamp_min(0.0)
         # Not the median: values that are nearly always 0 would lie far above it.
@@ -95,6 +96,23 @@ class Scales(Indexed):
     def input(self, y_fast: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch n"]:
         """Return fast values as an input of a model: from 0 to 1 where they were known."""
         return (y_fast - self.first.unsqueeze(-1)) / self.span.unsqueeze(-1)
+
+
+def lower_bounds(
+    Y: Float[Tensor, "b n 2"],
+    observed: Bool[Tensor, "b n 2"],
+    given: tuple[float | None, float | None],
+) -> Float[Tensor, "b 2"]:
+    """Return below what no (fast, slow) value lies; -inf where that is not known.
+
+    Args:
+        Y: Values.
+        observed: Which of them were measured: these count more than what was said of them.
+        given: What was said of each objective; None: nothing.
+    """
+    least = torch.where(observed, Y, torch.inf).amin(dim=1)
+    said = Y.new_tensor([-torch.inf if bound is None else bound for bound in given])
+    return torch.minimum(least, said)
 
 
 @runtime_checkable

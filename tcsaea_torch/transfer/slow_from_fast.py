@@ -183,7 +183,8 @@ def fit_links(
         slow_loo: Errors of the slow objective's own model at these rows; those of rows with
             both values count.
         config: Which links are tried, and when one is used.
-        lower_bound: Below which no (fast, slow) value lies; None: 0, if no value is negative.
+        lower_bound: Below which no (fast, slow) value lies; None or -inf: 0, if no value is
+            negative.
         init: `LearnedLink.starts` of an earlier call: a warm start.
     """
     data = Rows.of(X, y_fast, y_slow, both, slow_loo.error)

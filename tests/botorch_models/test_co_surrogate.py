@@ -18,6 +18,8 @@ from botorch.optim import optimize_acqf
 from botorch.sampling import ListSampler, SobolQMCNormalSampler
 from botorch.utils.multi_objective.box_decompositions import NondominatedPartitioning
 
+from tcsaea_torch.acquisition import BiObjectiveEHVI
+from tcsaea_torch.acquisition.hypervolume_botorch import training_values
 from tcsaea_torch.botorch_models import CoSurrogateModel
 from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.models import FitConfig
@@ -291,6 +293,23 @@ def test_fantasies_are_of_measured_values(linked):
     decoupled = linked.fantasize(X, ListSampler(sampler(4), sampler(4)), evaluation_mask=mask)
     n = [len(m.train_targets[0, 0]) for m in parts(decoupled)]
     assert n == [len(m.train_targets) + 1 for m in parts(linked)]
+
+
+def test_synthetic_values_are_nothing_to_be_improved_on(linked):
+    _, Y = data(dtlz2)
+    both = Y[Y.isfinite().all(dim=-1)]
+    found = training_values(linked)
+    assert found is not None
+    torch.testing.assert_close(found[found[:, 0].argsort()], both[both[:, 0].argsort()])
+    new = torch.tensor([[-0.5, -0.6]]).double()
+    more = linked.condition_on_observations(points(1, 9), new, noise=torch.full_like(new, 0.01))
+    after = training_values(more)
+    assert after is not None
+    torch.testing.assert_close(after, torch.cat([found, new]))
+    with torch.no_grad():
+        X = points(5, 11).unsqueeze(1)
+        values = [BiObjectiveEHVI(linked, torch.zeros(2).double(), Y=Y)(X) for Y in (None, both)]
+    torch.testing.assert_close(*values)
 
 
 @ignore_their_warnings

@@ -10,7 +10,7 @@ import torch
 from tcsaea_torch import TCEHVI, TCSAEA, Optimizer
 from tcsaea_torch.events import Asked
 from tcsaea_torch.evolution import RVEAConfig
-from tcsaea_torch.models.fitting import FitConfig
+from tcsaea_torch.models.fit_config import FitConfig
 from tcsaea_torch.models.optimise import BFGSOptions
 from tests.crashes import decisions, is_same, same_value
 from tests.strategies.runs import Toy

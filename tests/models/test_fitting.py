@@ -16,7 +16,7 @@ from tcsaea_torch import problems
 from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.kernels import PowerExponentialKernel
 from tcsaea_torch.models import FitConfig, Hyperparameters, TrainingSet, fit_kriging, fitting
-from tcsaea_torch.models.fitting import isotropic_starts
+from tcsaea_torch.models.fit_config import isotropic_starts
 from tcsaea_torch.models.likelihood import negative_log_likelihood
 from tcsaea_torch.models.surrogate import scale
 

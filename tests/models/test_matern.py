@@ -17,7 +17,8 @@ from tcsaea_torch.models import (
     fit_kriging,
 )
 from tcsaea_torch.models.bundles import map_tensors
-from tcsaea_torch.models.fitting import fit, isotropic_starts
+from tcsaea_torch.models.fit_config import isotropic_starts
+from tcsaea_torch.models.fitting import fit
 from tcsaea_torch.models.likelihood import negative_log_likelihood
 from tcsaea_torch.models.surrogate import condition, scale
 from tests.models.models import draw, f64, same, saved_and_loaded, wavy

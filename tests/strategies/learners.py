@@ -8,9 +8,7 @@ import torch
 from tcsaea_torch.models import Candidate, Hyperparameters, TrainingSet
 from tcsaea_torch.strategies.ehvi_surrogates import (
     _KERNELS,
-    _MEDIAN_SUM,
     _NUGGET,
-    _THETA_SPREAD,
     KERNEL_KINDS,
     Learner,
     sources,
@@ -25,7 +23,7 @@ def config_of(kernel):
     """Joint kernels have a prior, by the number of dimensions; without noise, rows are exact."""
     config = _KERNELS[kernel]
     if config.kernel == "power-exponential":
-        config = replace(config, theta_prior=(_MEDIAN_SUM / D, _THETA_SPREAD))
+        config = replace(config, theta_prior=(12.0 / D, 3.5))
     return config if config.nugget == "fit" else replace(config, nugget=_NUGGET)
 
 

@@ -7,7 +7,8 @@ import torch
 
 from benchmarks.run_batch import initial_view
 from tcsaea_torch import TCSAEA
-from tcsaea_torch.models.fitting import FitConfig, fit
+from tcsaea_torch.models.fit_config import FitConfig
+from tcsaea_torch.models.fitting import fit
 from tcsaea_torch.models.surrogate import Surrogate
 from tcsaea_torch.models.training_set import TrainingSet
 from tcsaea_torch.strategies import steps

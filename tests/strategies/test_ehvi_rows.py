@@ -11,6 +11,7 @@ from tcsaea_torch.strategies.ehvi_rows import (
     Samples,
     choose_rows,
     distance_from_front,
+    non_dominated_rows,
 )
 
 B, N = 6, 60
@@ -161,3 +162,20 @@ def test_predictions_rest_on_more_rows_near_the_front_than_fits():
         fit, condition = Samples.of(d).fit, Samples.of(d).condition
         assert condition.near * condition.n > fit.near * fit.n
         assert condition.space * condition.n >= 175
+
+
+def test_fronts_come_in_the_order_of_their_fast_values(tensor):
+    Y = tensor([[[3.0, 1.0], [1.0, 4.0], [2.0, 2.0], [2.5, 3.0]], [[1.0, 1.0]] + [[2.0, 2.0]] * 3])
+    is_known = torch.ones(2, 4, dtype=torch.bool)
+    rows, exists = non_dominated_rows(Y, is_known)
+    assert rows[0].tolist() == [1, 2, 0]
+    assert rows[1, 0] == 0
+    assert exists.tolist() == [[True, True, True], [True, False, False]]
+    is_known[0, 2] = False  # then what it dominated counts
+    assert non_dominated_rows(Y, is_known)[0][0].tolist() == [1, 3, 0]
+
+
+def test_an_unknown_front_has_one_row_that_does_not_exist():
+    rows, exists = non_dominated_rows(draw(2, 5, 2), torch.zeros(2, 5, dtype=torch.bool))
+    assert rows.shape == (2, 1)
+    assert not exists.any()

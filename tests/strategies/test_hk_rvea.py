@@ -6,7 +6,7 @@ import torch
 from benchmarks.run_batch import initial_view, run_batch, tell_all
 from tcsaea_torch import problems, strategies
 from tcsaea_torch.evolution import RVEAConfig, Variation
-from tcsaea_torch.models.fitting import FitConfig
+from tcsaea_torch.models.fit_config import FitConfig
 from tcsaea_torch.models.optimise import BFGSOptions
 from tcsaea_torch.strategies import HKRVEA, vector_selection
 from tcsaea_torch.strategies.base import tensor_in

@@ -1,7 +1,7 @@
 import torch
 
 from benchmarks.run_batch import initial_view
-from tcsaea_torch.models.fitting import FitConfig
+from tcsaea_torch.models.fit_config import FitConfig
 from tcsaea_torch.models.training_set import TrainingSet
 from tcsaea_torch.strategies import steps
 from tests.strategies.runs import Toy, with_rows

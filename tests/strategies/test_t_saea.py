@@ -7,7 +7,7 @@ import torch
 from benchmarks.run_batch import initial_view, run_batch
 from tcsaea_torch import metrics, problems, strategies
 from tcsaea_torch.errors import InvalidInputError
-from tcsaea_torch.models.fitting import FitConfig
+from tcsaea_torch.models.fit_config import FitConfig
 from tcsaea_torch.strategies import TSAEA, steps, t_saea
 from tcsaea_torch.strategies.base import tensor_in
 from tcsaea_torch.transfer import SwarmConfig

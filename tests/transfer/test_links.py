@@ -10,6 +10,7 @@ from tcsaea_torch.transfer.links import (
     LinkConfig,
     LogRatio,
     Scales,
+    lower_bounds,
     slow_by_choice,
 )
 
@@ -124,3 +125,19 @@ def test_each_run_has_its_own_way(tensor):
 def test_each_offset_makes_a_way():
     config = LinkConfig(links=("ratio", "angle"), ratio_offsets=(0.1, 0.01))
     assert config.ways() == (LogRatio(0.1), LogRatio(0.01), Angle())
+
+
+def test_bounds_are_as_given_but_never_above_a_measured_value(tensor):
+    Y = tensor([[[1.0, -4.0], [2.0, -9.0]], [[-0.5, 3.0], [-7.0, 5.0]]])
+    observed = torch.tensor([[[True, True], [True, False]], [[True, True], [False, True]]])
+    assert lower_bounds(Y, observed, (0.0, -5.0)).tolist() == [[0.0, -5.0], [-0.5, -5.0]]
+    assert lower_bounds(Y, observed, (None, -1.0)).tolist() == [
+        [-torch.inf, -4.0],
+        [-torch.inf, -1.0],
+    ]
+
+
+def test_a_bound_that_is_not_known_counts_as_0(tensor):
+    Y = values()
+    unknown = scales_of(Y, tensor([[-torch.inf, 0.1]]))
+    assert unknown.low.tolist() == [[0.0, 0.1]] * 2

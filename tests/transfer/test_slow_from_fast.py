@@ -9,7 +9,8 @@ import torch
 
 import tcsaea_torch as tc
 from tcsaea_torch.models.bundles import flatten, restore
-from tcsaea_torch.models.fitting import FitConfig, fit
+from tcsaea_torch.models.fit_config import FitConfig
+from tcsaea_torch.models.fitting import fit
 from tcsaea_torch.models.leave_one_out import leave_one_out
 from tcsaea_torch.models.training_set import TrainingSet
 from tcsaea_torch.rng import latin_hypercube, uniforms
