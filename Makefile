@@ -30,7 +30,8 @@ $(VENV)/.docs: $(VENV)/.installed
 slow: $(VENV)/.installed
 	$(BIN)/python -m pytest -m slow
 
-# With the lowest versions of pyproject.toml. Older releases of torch are large: not the lowest of it.
+# With the lowest versions of pyproject.toml, but for torch, whose older builds for the CPU are not
+# on the index. Pictures look a little different then; matplotlib 3.8 warns beside newer pyparsing.
 MINIMAL := build/minimal
 MINIMAL_TESTS := tests/test_optimizer.py tests/models tests/acquisition tests/botorch_models \
 	tests/plotting tests/test_result.py tests/test_existing_data.py tests/test_journal.py
@@ -41,8 +42,8 @@ test-minimal:
 	sed -n '/^dependencies = /,/^dask = /s/^    "\([a-z_]*\)>=\(.*\)",$$/\1==\2/p' pyproject.toml \
 		| grep -v '^torch==' >> $(MINIMAL)/constraints.txt
 	$(MINIMAL)/bin/python -m pip install --quiet -c $(MINIMAL)/constraints.txt -e '.[plot]' \
-		beartype hypothesis pytest
-	$(MINIMAL)/bin/python -m pytest $(MINIMAL_TESTS)
+		beartype hypothesis pytest 'pyparsing<3.2'
+	$(MINIMAL)/bin/python -m pytest $(MINIMAL_TESTS) --ignore tests/plotting/test_images.py
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

@@ -166,7 +166,7 @@ tc.minimize(problem, n_slow="six")
 
 
 @pytest.fixture(scope="module")
-def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The Python of a new environment with the wheel and its dependencies."""
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, with_pip=True)
@@ -174,7 +174,8 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     constraints = ROOT / "constraints.txt"
     run(python, "-m", "pip", "install", "--quiet", "-c", constraints, wheel, cwd=folder)
     run(python, "-m", "pip", "check", cwd=folder)
-    return python
+    yield python
+    shutil.rmtree(folder)  # it is large
 
 
 @pytest.mark.slow
