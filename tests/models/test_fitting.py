@@ -15,7 +15,14 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from tcsaea_torch import problems
 from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.kernels import PowerExponentialKernel
-from tcsaea_torch.models import FitConfig, Hyperparameters, TrainingSet, fit_kriging, fitting
+from tcsaea_torch.models import (
+    BFGSOptions,
+    FitConfig,
+    Hyperparameters,
+    TrainingSet,
+    fit_kriging,
+    fitting,
+)
 from tcsaea_torch.models.fit_config import isotropic_starts
 from tcsaea_torch.models.likelihood import negative_log_likelihood
 from tcsaea_torch.models.surrogate import scale
@@ -344,7 +351,7 @@ def test_warm_starts_keep_powers_variances_and_batches():
     y = (6.0 * X[..., 0]).sin() + X[..., 1]
     noise_var = torch.full((2, 25), 0.01).double()
     cold = fit_kriging(X, y, noise_var, p="ard", n_starts=2)
-    still = FitConfig(p="ard", options=fitting.BFGSOptions(max_evaluations=1))
+    still = FitConfig(p="ard", options=BFGSOptions(max_evaluations=1))
     warm = fit_kriging(X, y, noise_var, init=cold.hyperparameters, config=still)
     for name in ("theta", "p", "variance"):
         mine, theirs = getattr(warm.hyperparameters, name), getattr(cold.hyperparameters, name)
@@ -513,7 +520,7 @@ def test_isotropic_starts_are_distinct_and_nested(n):
 def test_starts_are_where_they_are_said_to_be():
     """`starts` is the typical sum of theta d^2 between two points, whatever the scaling."""
     X = draw(400, 3)
-    still = fitting.BFGSOptions(max_evaluations=1)
+    still = BFGSOptions(max_evaluations=1)
     y = normal(400, seed=1)
     for scaling in ("unit", "standardize"):
         config = FitConfig(starts=(1.5,), input_scaling=scaling, options=still, nugget=0.1)
