@@ -16,7 +16,7 @@ demo: $(VENV)/.installed
 	$(BIN)/tcsaea demo
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest -n $(JOBS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 # The site, in build/docs.
 docs: $(VENV)/.docs
