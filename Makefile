@@ -23,8 +23,8 @@ docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx -q -n -W --keep-going notebooks build/docs
 	@echo "the site is in build/docs/index.html"
 
-$(VENV)/.docs: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
+$(VENV)/.docs $(VENV)/.notebooks: $(VENV)/.%: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[$*]'
 	touch $@
 
 slow: $(VENV)/.installed
@@ -52,8 +52,7 @@ lint: $(VENV)/.installed
 	$(BIN)/lint-imports
 
 # Each notebooks/*.py is run into its .ipynb, with outputs.
-notebooks: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[notebooks]'
+notebooks: $(VENV)/.notebooks
 	$(BIN)/python notebooks/execute.py
 
 clean:

@@ -14,6 +14,7 @@ import torch
 from scipy import stats
 
 import tcsaea_torch as tc
+from benchmarks.micro import peers
 from tcsaea_torch import problems
 from tcsaea_torch.plotting import plot_front, plot_timeline
 from tcsaea_torch.virtual import Duration
@@ -39,8 +40,7 @@ def draw(path: Path, *, n_slow: int = 60, seed: int = 0, **options: Any) -> tc.R
     Returns:
         The run of TC-EHVI.
     """
-    from matplotlib.figure import Figure
-
+    Figure = peers.load("matplotlib.figure").Figure
     problem = problems.get("crash-beam", tau=TAU)
     strategy = tc.TCEHVI(asynchronous=True, **options)
     clock = tc.VirtualExecutor(

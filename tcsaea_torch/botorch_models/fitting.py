@@ -18,7 +18,7 @@ from tcsaea_torch.models.training_set import TrainingSet, first_equal_row
 from tcsaea_torch.transfer.links import LinkConfig, lower_bounds
 from tcsaea_torch.transfer.slow_from_fast import SlowFromFast, believe, fit_links
 from tcsaea_torch.types import Bool, Float, Tensor
-from tcsaea_torch.validation import check_bool, check_bounds, check_pair, check_real, describe
+from tcsaea_torch.validation import check_bool, check_bounds, check_optional_pair, describe
 
 _LARGEST_FACTOR = 100.0
 """By which variances grow, at most, to cover the errors."""
@@ -124,10 +124,7 @@ class Data:
 
     def lower_bound(self, given: Any) -> Float[Tensor, "1 2"]:
         """Return below what no minimised value lies; -inf where that is not known."""
-        bounds = check_pair("objective_lower_bounds", given)
-        for bound in bounds:
-            if bound is not None:
-                check_real("objective_lower_bounds", bound)
+        bounds = check_optional_pair("objective_lower_bounds", given)
         return lower_bounds(self.Y[None], self.observed[None], bounds)
 
     def link(

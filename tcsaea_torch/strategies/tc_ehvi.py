@@ -82,7 +82,7 @@ from tcsaea_torch.validation import (
     check_choice,
     check_instance,
     check_int,
-    check_pair,
+    check_optional_pair,
     check_real,
     check_sequence,
     check_text,
@@ -170,10 +170,7 @@ class TCEHVI:
         check_instance("search", self.search, RVEAConfig)
         shares = ("space_share", "spread_share", "between_share")
         keep_checked(self, check_real, *shares, minimum=0.0, maximum=1.0)
-        keep_checked(self, check_pair, "objective_lower_bounds")
-        for bound in self.objective_lower_bounds:
-            if bound is not None:
-                check_real("objective_lower_bounds", bound)
+        keep_checked(self, check_optional_pair, "objective_lower_bounds")
         keep_checked(self, check_real, "clearance", minimum=0.0, maximum=0.5)
         check_text("name", self.name)
 

@@ -157,6 +157,12 @@ def check_pair(name: str, value: Any) -> tuple[Any, Any]:
     return value[0], value[1]
 
 
+def check_optional_pair(name: str, value: Any) -> tuple[float | None, float | None]:
+    """Return two real numbers, of which each may be None."""
+    first, second = (None if v is None else check_real(name, v) for v in check_pair(name, value))
+    return first, second
+
+
 def check_sequence(name: str, value: Any) -> tuple[Any, ...]:
     """Return the members of a sequence that has at least one, and is no text."""
     if isinstance(value, str) or not isinstance(value, Sequence) or len(value) == 0:
