@@ -63,7 +63,8 @@ class Choice:
         if n_slots <= 0:
             return rows, pool.X[:, :0], pool.score[:, :0] > 0, front
         free = known.fast & ~asked
-        score = self._score_of_rows(front).masked_fill(~free, -torch.inf)
+        told = self._predict_rows()
+        score = self._score_of_rows(*told, front).masked_fill(~free, -torch.inf)
         best = score.argsort(dim=1, descending=True, stable=True)[:, :_N_ROWS]
         k = best.shape[1]
         X_new, is_new = self._short_list(known.X[:, :0])
@@ -73,10 +74,12 @@ class Choice:
         is_new = is_new & (n_fast >= n).unsqueeze(-1)
         X = torch.cat([take_rows(known.X, best), X_new], dim=1)
         mean, covariance = self.models.predict_joint(X)
-        if not self.noisy:  # the fast values of rows are known
-            mean[:, :k, FAST] = known.Y[..., FAST].gather(1, best)
-            covariance[:, FAST, :k] = 0.0
-            covariance[:, FAST, :, :k] = 0.0
+        mean[:, :k], variance = (take_rows(t, best) for t in told)
+        # Correlations are those of the models.
+        own = covariance.diagonal(dim1=-2, dim2=-1)[..., :k]
+        unit = (variance.mT / torch.where(own > 0, own, torch.inf)).sqrt()
+        covariance[:, :, :k] *= unit.unsqueeze(-1)
+        covariance[..., :k] *= unit.unsqueeze(-2)
         mean = front.scale(mean)
         covariance = covariance / front.extent.squeeze(1)[..., None, None].square()
         may = torch.cat([free.gather(1, best), is_new], dim=1)
@@ -91,17 +94,21 @@ class Choice:
         chosen, is_chosen = fill(chosen, is_chosen, n_new, self.run, self.clearance)
         return rows, chosen, is_chosen, front
 
-    def _score_of_rows(self, front: Front) -> Float[Tensor, "b n"]:
-        """Return the logarithms of the EHVI of a slow evaluation of each row."""
-        known = self.known
+    def _predict_rows(self) -> tuple[Float[Tensor, "b n 2"], Float[Tensor, "b n 2"]]:
+        """Return means and variances of the values of all rows with a fast one."""
+        X, y = self.known.X, self.known.Y[..., FAST]
         if self.noisy:
-            mean, variance = self.models.predict(known.X)
-        else:
-            y, (mean_s, variance_s) = known.Y[..., FAST], self.models.slow.predict(known.X)
-            mean = torch.stack([y, mean_s], dim=-1)
-            variance = torch.stack([torch.zeros_like(y), variance_s], dim=-1)
+            return self.models.predict(X)
+        mean, variance = self.models.slow_of_rows(X)
+        mean = torch.stack([y, mean], dim=-1)
+        return mean, torch.stack([torch.zeros_like(y), variance], dim=-1)
+
+    def _score_of_rows(
+        self, mean: Float[Tensor, "b n 2"], variance: Float[Tensor, "b n 2"], front: Front
+    ) -> Float[Tensor, "b n"]:
+        """Return the logarithms of the EHVI of a slow evaluation of each row."""
         score = front.log_ehvi(front.scale(mean), variance / front.extent.square())
-        score = score + self._likely(known.X)
+        score = score + self._likely(self.known.X)
         return score.clamp_min(torch.finfo(score.dtype).min / 4)
 
     def fast_points(

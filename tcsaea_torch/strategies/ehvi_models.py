@@ -99,11 +99,43 @@ def believe_rows(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class Synthetic:
+    """What links say of the slow values of all rows."""
+
+    y: Float[Tensor, "b n"]
+    """Values."""
+    variance: Float[Tensor, "b n"]
+    """Their variances; inf where there is no link, or where it says nothing."""
+    believed: Float[Tensor, "b n"]
+    """The same; inf also where GP_s contradicts."""
+
+    def combine(
+        self, mean: Float[Tensor, "b n"], variance: Float[Tensor, "b n"]
+    ) -> tuple[Float[Tensor, "b n"], Float[Tensor, "b n"]]:
+        """Return means and variances by a model that learned from these values, and by them.
+
+        A model smooths what is rough in them, or was not told them. How far both differ says
+        how wrong one of them is. So a believed value counts more than the model; and where
+        none is believed the model is less certain, so that a measurement may tell who is right.
+
+        Args:
+            mean: The model's means.
+            variance: Its variances.
+        """
+        gap = torch.where(self.variance < torch.inf, self.y - mean, 0.0)
+        variance = variance + gap.square()
+        weight = torch.where(variance > 0, variance / (variance + self.believed), 0.0)
+        return mean + weight * gap, (1.0 - weight) * variance
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Models:
     """GP_f and GP_s of each run."""
 
     fast: Model
     slow: Model
+    synthetic: Synthetic | None = None
+    """Of the rows that are known; None: no run has a link."""
 
     def mean(self, X: Float[Tensor, "b k d"]) -> Float[Tensor, "b k 2"]:
         """Predict both objectives."""
@@ -123,6 +155,17 @@ class Models:
         """Predict means, and covariances between the points."""
         (mean_f, cov_f), (mean_s, cov_s) = self.fast.predict_joint(X), self.slow.predict_joint(X)
         return torch.stack([mean_f, mean_s], dim=-1), torch.stack([cov_f, cov_s], dim=1)
+
+    def slow_of_rows(
+        self, X: Float[Tensor, "b n d"]
+    ) -> tuple[Float[Tensor, "b n"], Float[Tensor, "b n"]]:
+        """Predict means and variances of the slow values of all rows, f being known exactly.
+
+        Args:
+            X: The points of the rows.
+        """
+        predicted = self.slow.predict(X)
+        return predicted if self.synthetic is None else self.synthetic.combine(*predicted)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,9 +206,11 @@ class Modelling:
             model: ModelName, D: TrainingSet, Y: Tensor, state: State
         ) -> tuple[Chosen, Tensor, State]:
             learner, distance, keys = self._learner(model), _distance(known, Y), u(model)
-            rows = choose_rows(D.live, known.is_space, distance, samples.fit, keys)
+            # Measured values say more than synthetic ones.
+            first = known.slow if model == "joined" else None
+            rows = choose_rows(D.live, known.is_space, distance, samples.fit, keys, first)
             state = learner.fit(state, D.take(rows).compact(), "mixed", clock)
-            rows = choose_rows(D.live, known.is_space, distance, samples.condition, keys)
+            rows = choose_rows(D.live, known.is_space, distance, samples.condition, keys, first)
             rows = _living(rows, D.live)
             is_space = known.is_space.gather(1, rows)
             models, state = learner.choose(state, D.take(rows), is_space, clock)
@@ -178,11 +223,13 @@ class Modelling:
         D_s = merge_duplicates(known.values(SLOW))
         own, rows, state = learn("slow", D_s, known.Y, state)
         slow: Model = own
+        synthetic = None
         link, state = self._link(state, known, own, rows, lower_bound)
         if self.link is not None and link is not None:
             has_link = link.learned.choice >= 0
             mean, variance = own.predict(known.X)
-            D = _joined(known, link, mean, variance, self.link.belief)
+            synthetic = _synthesise(known, link, mean, variance, self.link.belief)
+            D = _joined(known, synthetic)
             space = _space(D, known.is_space, samples.fit.n, u("joined/space"))
             state = self._learner("joined").fit(state, space, "space", clock)
             Y = torch.stack([known.Y[..., FAST], torch.where(D.live, D.y, mean)], dim=-1)
@@ -195,7 +242,8 @@ class Modelling:
         fast, _, state = learn("fast", D_f, torch.stack([y_fast, y_slow], dim=-1), state)
         if not bool(known.fast.all()):
             y_fast = torch.where(known.fast, y_fast, fast.mean(known.X))
-        return Models(fast=fast, slow=slow), torch.stack([y_fast, y_slow], dim=-1), state
+        models = Models(fast=fast, slow=slow, synthetic=synthetic)
+        return models, torch.stack([y_fast, y_slow], dim=-1), state
 
     def _learner(self, model: ModelName) -> Learner:
         return Learner(
@@ -235,16 +283,14 @@ class Modelling:
         return learned.condition(self.link, *values), state
 
 
-def _joined(
+def _synthesise(
     known: Known,
     link: SlowFromFast,
     mean: Float[Tensor, "b n"],
     variance: Float[Tensor, "b n"],
     belief: float,
-) -> TrainingSet:
-    """Return measured slow values, and synthetic ones where only the fast one is known.
-
-    A synthetic value's noise is the link's variance; none is believed that GP_s contradicts.
+) -> Synthetic:
+    """Return what links say of all rows, and which of it GP_s does not contradict.
 
     Args:
         known: What may be known.
@@ -253,17 +299,17 @@ def _joined(
         variance: How certain it is.
         belief: See `LinkConfig`.
     """
-    synthetic, noise_var = link.predict(known.X, known.Y[..., FAST])
-    noise_var = believe(
-        mean,
-        variance,
-        synthetic,
-        noise_var,
-        belief=belief,
-        slow_square=link.learned.slow_square,
-    )
-    noise_var = noise_var.masked_fill(~known.fast, torch.inf).masked_fill(known.slow, 0.0)
-    y = torch.where(known.slow, known.Y[..., SLOW], synthetic)
+    y, var = link.predict(known.X, known.Y[..., FAST])
+    var = var.masked_fill(~known.fast, torch.inf)
+    square = link.learned.slow_square
+    believed = believe(mean, variance, y, var, belief=belief, slow_square=square)
+    return Synthetic(y=y, variance=var, believed=believed)
+
+
+def _joined(known: Known, synthetic: Synthetic) -> TrainingSet:
+    """Return measured slow values, and believed ones where only the fast one is known."""
+    noise_var = synthetic.believed.masked_fill(known.slow, 0.0)
+    y = torch.where(known.slow, known.Y[..., SLOW], synthetic.y)
     y = torch.where(noise_var < torch.inf, y, 0.0)
     return merge_duplicates(TrainingSet(X=known.X, y=y, noise_var=noise_var))
 

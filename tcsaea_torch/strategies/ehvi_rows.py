@@ -42,10 +42,10 @@ class Samples:
         if d <= 13:
             return cls(
                 fit=Sample(n=400, space=0.5, near=0.25),
-                condition=Sample(n=700, space=0.25, near=0.5),
+                condition=Sample(n=700, space=0.15, near=0.7),
             )
         return cls(
-            fit=Sample(n=300, space=0.5, near=0.25), condition=Sample(n=400, space=0.5, near=0.25)
+            fit=Sample(n=300, space=0.5, near=0.25), condition=Sample(n=400, space=0.3, near=0.5)
         )
 
 
@@ -110,11 +110,12 @@ def choose_rows(
     distance: Float[Tensor, "b n"],
     sample: Sample,
     u: Float[Tensor, "b n"],
+    is_preferred: Bool[Tensor, "b n"] | None = None,
 ) -> Int[Tensor, "b k"]:
     """Return the rows of a sample: some that fill the space, some near the front, some others.
 
     A model that learned from the best rows alone would know nothing of where the search has
-    not been.
+    not been. Of the others, preferred rows come first.
 
     Args:
         live: Rows to choose from; others are returned only where these are too few.
@@ -122,13 +123,15 @@ def choose_rows(
         distance: From the front.
         sample: How many of each kind.
         u: Uniform numbers that decide.
+        is_preferred: Rows that tell more than others; None: there are no such rows.
     """
     n = live.shape[1]
     if n <= sample.n:
         return torch.arange(n, device=live.device).expand(live.shape)
     spread = _first(u, live & is_space, int(sample.space * sample.n))
     near = _first(distance, live & ~spread, int(sample.near * sample.n))
-    key = torch.where(spread | near, u - 1.0, u).masked_fill(~live, torch.inf)
+    key = u if is_preferred is None else torch.where(is_preferred, u - 1.0, u)
+    key = torch.where(spread | near, u - 2.0, key).masked_fill(~live, torch.inf)
     return key.argsort(dim=1, stable=True)[:, : sample.n]
 
 

@@ -373,6 +373,7 @@ class TCEHVI:
         models = Models(
             fast=believe_rows(models.fast, known.X, Y[..., FAST], pending[..., FAST]),
             slow=believe_rows(models.slow, known.X, Y[..., SLOW], pending[..., SLOW]),
+            synthetic=models.synthetic,
         )
         return models, Y, is_judged | (pending[..., SLOW] & (known.fast | pending[..., FAST]))
 

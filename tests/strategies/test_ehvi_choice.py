@@ -13,7 +13,7 @@ from tcsaea_torch.strategies import steps
 from tcsaea_torch.strategies.base import FAST, SLOW
 from tcsaea_torch.strategies.chances import Chances
 from tcsaea_torch.strategies.ehvi_choice import Choice
-from tcsaea_torch.strategies.ehvi_models import Models
+from tcsaea_torch.strategies.ehvi_models import Models, Synthetic
 from tcsaea_torch.strategies.ehvi_rows import Known
 from tcsaea_torch.strategies.ehvi_search import Pool, measure_front
 from tests.models.models import draw
@@ -146,12 +146,38 @@ def test_known_fast_values_have_no_uncertainty():
     for noisy in (False, True):
         choice = choice_of(X, near_bad(1, N_POOL), noisy=noisy, sd=0.05)
         front = choice.pool.front
-        score = choice._score_of_rows(front)[0, N_BOTH]
+        score = choice._score_of_rows(*choice._predict_rows(), front)[0, N_BOTH]
         mean, variance = choice.models.predict(X)
         variance = variance / front.extent.square()
         if not noisy:
             variance[..., FAST] = 0.0
         assert score.item() == front.log_ehvi(front.scale(mean), variance).item()
+
+
+def told_of(choice, rows, y, *, is_believed):
+    """Return the choice with a link that says this of some rows, and nothing of others."""
+    nothing = torch.full_like(choice.known.Y[..., SLOW], torch.inf)
+    says, told = nothing.clone(), torch.zeros_like(nothing)
+    says[0, rows], told[0, rows] = 1e-12, y
+    some = Synthetic(y=told, variance=says, believed=says if is_believed else nothing)
+    return replace(choice, models=replace(choice.models, synthetic=some))
+
+
+@pytest.mark.parametrize("is_believed", [True, False])
+def test_a_row_that_a_link_says_is_good_is_tried(is_believed):
+    """The model says that all rows are bad, or another time that it may be wrong of one."""
+    choice = choice_of(near_bad(1, N_FAST), near_front(1, N_POOL, width=0.3))
+    assert taken(choice, [1])[0] == [[]]
+    choice = told_of(choice, [N_BOTH + 11], -50.0, is_believed=is_believed)
+    assert taken(choice, [1])[0] == [[N_BOTH + 11]]
+
+
+def test_a_row_that_a_link_says_is_bad_is_left():
+    choice = choice_of(near_front(1, N_FAST, width=0.01), near_bad(1, N_POOL))
+    (rows,), _ = taken(choice, [4])
+    choice = told_of(choice, rows, 5.0, is_believed=True)
+    (others,), _ = taken(choice, [4])
+    assert not set(rows) & set(others)
 
 
 @pytest.mark.parametrize("noisy", [False, True])
