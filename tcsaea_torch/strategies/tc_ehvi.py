@@ -24,7 +24,8 @@ f = f_f, s = f_s, D_f the points with a fast value and D_s those with a slow one
 
    believed if |s' - m_s(x)| <= c sqrt(v_s + v' + q), with q the mean square of GP_s' errors
    (Algorithm 1, line 17, with an honest interval). GP_s then learns from D_s with noise 0
-   and from the believed points of D_f with noise v'.
+   and from the believed points of D_f with noise v'; where these are too many, more of them
+   than of D_s are left out.
 
 3. Search. RVEA on the means finds the predicted front. With P the non-dominated points of
    D_s, r the user's reference point, or one beyond P and the predicted front, and strips
@@ -39,10 +40,14 @@ f = f_f, s = f_s, D_f the points with a fast value and D_s those with a slow one
 
 4. Choice. Slow evaluations go to points of D_f and to new points, whichever have the larger
    EHVI. With f known, only s is left to chance: EHVI(x) = sum_i (b_{i+1} - max(b_i, f))^+
-   EI_s(h_i). A new point gets both values at once. One after the other is chosen, each being
-   believed to have its predicted value, and the covariances C of the others shrinking by
-   C_{:,j} C_{j,:} / C_jj. Fast evaluations go to new points: a share of them far from P and
-   from each other on the predicted front, the rest by EHVI.
+   EI_s(h_i). There the link is asked once more, since GP_s smooths what is rough. With V =
+   v_s + (s' - m_s)^2, GP_s' variance and how far both differ, s has the mean
+   (V s' + v' m_s) / (V + v') and the variance V v' / (V + v'). Where s' is not believed, they
+   are m_s and V, so that a measurement may tell who is right. A new point gets both values at
+   once. One after the other is chosen, each being believed to have its predicted value, and
+   the covariances C of the others shrinking by C_{:,j} C_{j,:} / C_jj. Fast evaluations go to
+   new points: a share of them far from P and from each other on the predicted front, the rest
+   by EHVI.
 
 5. Time. u slow evaluations take as long as u tau fast ones. In a period, u points get their
    slow value while u tau new points get their fast one: both are chosen with what is
