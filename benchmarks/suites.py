@@ -107,6 +107,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "space-filling start": {"space_share": 0.0},
     "spread": {"spread_share": 0.0},
     "points between": {"between_share": 0.0},
+    "sure rows": {"sure_share": 0.0},
     "soft kernel": {"kernels": ["ard", "additive", "smooth", "cautious", "rough"]},
     "ard kernel": {"kernels": ["soft", "additive", "smooth", "cautious", "rough"]},
     "additive kernel": {"kernels": ["soft", "ard", "smooth", "cautious", "rough"]},
