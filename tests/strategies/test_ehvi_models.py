@@ -11,19 +11,18 @@ from tests.models.models import draw
 from tests.strategies.runs import Exact, Toy
 
 
+def row(values):
+    """The values of one run."""
+    return torch.tensor([values], dtype=torch.float64)
+
+
 def synthetic(y, variance, believed=None):
-    y, variance = (
-        torch.tensor([y], dtype=torch.float64),
-        torch.tensor([variance], dtype=torch.float64),
-    )
-    believed = variance if believed is None else torch.tensor([believed], dtype=torch.float64)
-    return Synthetic(y=y, variance=variance, believed=believed)
+    believed = variance if believed is None else believed
+    return Synthetic(y=row(y), variance=row(variance), believed=row(believed))
 
 
 def combined(some, mean, variance):
-    mean, variance = some.combine(
-        torch.tensor([mean], dtype=torch.float64), torch.tensor([variance], dtype=torch.float64)
-    )
+    mean, variance = some.combine(row(mean), row(variance))
     return mean[0].tolist(), variance[0].tolist()
 
 
@@ -38,9 +37,9 @@ def test_a_believed_value_is_weighed_as_bayes_rule_has_it(v_model, v_link, gap):
         return math.exp(-0.5 * ((y - 1.0) ** 2 / v_wide + (y - 1.0 - gap) ** 2 / v_link))
 
     def moment(k):
-        return integrate.quad(lambda y: y**k * density(y), -15, 15, limit=500, points=[1.0 + gap])[
-            0
-        ]
+        span = {"a": -15, "b": 15, "limit": 500, "points": [1.0 + gap]}
+        value, _ = integrate.quad(lambda y: y**k * density(y), **span)
+        return value
 
     expected = moment(1) / moment(0)
     assert mean == pytest.approx(expected, rel=1e-6)
