@@ -55,6 +55,7 @@ class JobExecutor(Executor):
         self._jobs: dict[Future[Any], Any] = {}  # those that have not ended
         self._change = threading.Condition()
         self._thread: threading.Thread | None = None
+        self._polls = False  # the thread: it ends with the last job
         self._is_shut = False
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -75,7 +76,8 @@ class JobExecutor(Executor):
                     )
             future: Future[Any] = Future()
             self._jobs[future] = job
-            if self._thread is None:
+            if not self._polls:
+                self._polls = True
                 self._thread = threading.Thread(target=self._poll, name="jobs", daemon=True)
                 self._thread.start()
         future.add_done_callback(partial(self._forget, job))
@@ -137,5 +139,5 @@ class JobExecutor(Executor):
                 # News is only that all were cancelled; new jobs have time.
                 self._change.wait_for(lambda: not self._jobs, self._poll_s)
                 if not self._jobs:
-                    self._thread = None
+                    self._polls = False
                     return

@@ -10,6 +10,9 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
+_ENDS_WITHIN_S = 1.0
+"""How long an idle thread has to end."""
+
 
 class OwnThreads(Executor):
     """Threads that make calls one after another; one can be left to a call that hangs.
@@ -48,9 +51,14 @@ class OwnThreads(Executor):
                 self._start()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more calls, and end the threads after those that came."""
+        """Take no more calls, and end the threads after those that came.
+
+        Idle threads have ended on return, even where calls are not waited for: one that only begins
+        to end when the interpreter does can take the whole process down with it.
+        """
         with self._lock:
             self._is_shut, threads = True, list(self._threads)
+            busy = {thread for call, thread in self._running.items() if not call.done()}
             with suppress(Empty):
                 while cancel_futures:
                     call = self._calls.get_nowait()
@@ -58,8 +66,11 @@ class OwnThreads(Executor):
                         call[0].cancel()
             for _ in threads:
                 self._calls.put(None)
-        for thread in threads if wait else ():
-            thread.join()
+        for thread in threads:
+            if wait:
+                thread.join()
+            elif thread not in busy:
+                thread.join(_ENDS_WITHIN_S)  # it may just have taken a call
 
     def _start(self) -> None:
         thread = threading.Thread(target=self._work, name=self._name, daemon=True)

@@ -6,6 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
+import tcsaea_torch as tc
 from tcsaea_torch.errors import InvalidInputError
 from tcsaea_torch.executors import Pools, make_lanes
 from tcsaea_torch.threads import OwnThreads
@@ -185,6 +186,39 @@ def test_several_threads_and_some_are_left_behind():
     release.set()
     threads.shutdown()
     assert [future.result(PATIENCE) for future in hanging] == [None, None]
+
+
+def test_idle_threads_end_with_the_lanes_and_busy_ones_are_not_waited_for():
+    """An idle thread that is left to the interpreter's end can abort the process."""
+    release, started = threading.Event(), threading.Event()
+
+    def hang():
+        started.set()
+        assert release.wait(PATIENCE)
+
+    def n_alive():
+        return sum(thread.name == "mine" for thread in set(threading.enumerate()) - before)
+
+    before = set(threading.enumerate())
+    threads = OwnThreads("mine", 3)
+    hanging = threads.submit(hang)
+    assert started.wait(PATIENCE)
+    for call in [threads.submit(int, k) for k in range(2)]:
+        call.result(PATIENCE)
+    assert n_alive() == 3
+    threads.shutdown(wait=False, cancel_futures=True)
+    assert n_alive() == 1
+    assert not hanging.done()
+    release.set()
+    hanging.result(PATIENCE)
+
+
+def test_a_run_leaves_no_threads():
+    problem = tc.Problem(fast=sum, slow=max, bounds=[[0.0, 0.0], [1.0, 1.0]], tau=2)
+    before = set(threading.enumerate())
+    for _ in range(20):
+        tc.minimize(problem, n_slow=4, strategy="random", progress=False)
+        assert set(threading.enumerate()) <= before
 
 
 @pytest.mark.parametrize("value", [0.0, -1, True, "3", float("nan"), {"fast": 0}, {"slo": 3}])
