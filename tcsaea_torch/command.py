@@ -272,16 +272,15 @@ class CommandObjective:
         """Run a program in its folder and return its value."""
         name = _shortened(shlex.join(command))
         began = time.monotonic()
+        program = Program(command, cwd=folder, env=self.env, grace_s=self.grace_s)
+        self._programs.add(program)
         try:
-            program = Program(command, cwd=folder, env=self.env, grace_s=self.grace_s)
+            with program:
+                code = program.wait(self.timeout_s)
         except OSError as error:
             raise CommandError(f"the command {name} could not be started: {error}") from error
-        with program:
-            self._programs.add(program)
-            try:
-                code = program.wait(self.timeout_s)
-            finally:
-                self._programs.discard(program)
+        finally:
+            self._programs.discard(program)
         seconds = time.monotonic() - began
         stdout, stderr = (
             (folder / f"{stream}.txt").read_text(encoding="utf-8", errors="replace")

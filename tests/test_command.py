@@ -1,6 +1,7 @@
 """Objectives that are external programs: what they get, what they give, and how they end."""
 
 import json
+import os
 import pickle
 import re
 import shutil
@@ -174,11 +175,33 @@ def test_what_fails_says_why(script, options, message):
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
-def test_a_program_that_cannot_be_started():
-    with pytest.raises(
-        CommandError, match=r"the command no-such-program 1\.0 could not be started"
-    ):
-        tc.CommandObjective(["no-such-program", "{x0}"])([1.0])
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        ("no-such-program", "No such file or directory: 'no-such-program'"),
+        ("./plain.txt", "Permission denied: './plain.txt'"),
+    ],
+)
+def test_a_program_that_cannot_be_started(tmp_path, program, reason):
+    (tmp_path / "plain.txt").write_text("no program")
+    objective = tc.CommandObjective([program, "{x0}"], inputs=[tmp_path / "plain.txt"])
+    message = f"the command {program} 1.0 could not be started: .*{re.escape(reason)}"
+    with pytest.raises(CommandError, match=message):
+        objective([1.0])
+
+
+def test_a_program_is_looked_for_in_its_folder_and_its_path(tmp_path):
+    for name, text in {"mine": "echo 3", "theirs": "echo 4"}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "solve").write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name / "solve").chmod(0o755)
+    mine = tc.CommandObjective(["./solve", "{x0}"], inputs=[tmp_path / "mine" / "solve"])
+    path = f"{tmp_path / 'theirs'}{os.pathsep}{os.environ['PATH']}"
+    theirs = tc.CommandObjective(["solve", "{x0}"], env={"PATH": path})
+    here = tc.CommandObjective(
+        ["solve", "{x0}"], inputs=[tmp_path / "mine" / "solve"], env={"PATH": f".:{path}"}
+    )
+    assert [objective([1.0]) for objective in (mine, theirs, here)] == [3, 4, 3]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tcsaea_torch import processes
 from tcsaea_torch.errors import CommandError
 from tests.test_command import outcome_of, run, shell
 
@@ -113,6 +114,57 @@ def test_no_program_outlives_its_process(tmp_path, sent):
         process.send_signal(sent)
         process.wait(PATIENCE)
     eventually(lambda: not is_alive(pid))
+
+
+NEVER_KNOWS = """
+import subprocess, sys, time
+import tcsaea_torch.command as command
+
+class Slow(subprocess.Popen):
+    def __init__(self, command, **options):
+        super().__init__(command, **options)
+        if "guard" not in command:
+            time.sleep(60)
+
+subprocess.Popen = Slow
+script = f"echo $$ > {sys.argv[1]}; cat; sleep 60"
+command.CommandObjective(["sh", "-c", script, "{x0}"], grace_s=0.1)([0.5])
+"""
+"""Its process is killed before it knows that the program runs."""
+
+
+@needs_proc
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
+def test_no_program_escapes_while_it_starts(tmp_path, sent):
+    pids = tmp_path / "pid"
+    with subprocess.Popen([sys.executable, "-c", NEVER_KNOWS, str(pids)], stderr=-3) as process:
+        pid = eventually(lambda: number_in(pids))
+        process.send_signal(sent)
+        process.wait(PATIENCE)
+    eventually(lambda: not is_alive(pid))
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_program_is_stopped_before_its_guard_knows_it(tmp_path, monkeypatch, before):
+    monkeypatch.setattr(processes, "_START", f"sleep 0.3; {processes._START}")
+    program = processes.Program(["sleep", "60"], cwd=tmp_path, env={}, grace_s=0.1)
+    if before:
+        program.stop()
+    with program:
+        program.stop()
+        assert program.wait(PATIENCE) == -signal.SIGTERM
+    assert program.was_stopped
+
+
+def test_stop_ends_what_is_starting(monkeypatch):
+    objective, start = shell("sleep 60", grace_s=0.1), processes.Program.__enter__
+
+    def stopped_start(program):
+        objective.stop()
+        return start(program)
+
+    monkeypatch.setattr(processes.Program, "__enter__", stopped_start)
+    assert "was stopped after" in str(outcome_of(objective))
 
 
 @needs_proc
