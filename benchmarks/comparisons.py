@@ -144,24 +144,33 @@ def targets(store: Store, suite: Suite) -> Table:
         ratio = mean / target[1] if target[1] > 0 else None
         lines.append({**_names(definition), "n_runs": len(rows), "igd": mean,
                       "target_of": target[0], "target": target[1], "ratio": ratio})  # fmt: skip
-    body = [
-        [line["problem"], f"{line['tau']:g}", line["strategy"], _number(line["igd"]),
-         f"{line['target']:g} ({line['target_of']})", _number(line["ratio"])]
-        for line in lines
-    ]  # fmt: skip
-    for name in dict.fromkeys(line["strategy"] for line in lines):
-        here = [x for x in lines if x["strategy"] == name]
-        found = [x["ratio"] for x in here if x["ratio"] is not None]
-        reached = f"{sum(x['igd'] <= x['target'] for x in here)} of {len(here)} reached"
-        middle = _number(statistics.median(found)) if found else ""
-        body.append(["median", "", name, reached, "", middle])
+    names = list(dict.fromkeys(line["strategy"] for line in lines))
+    body = []
+    for place in dict.fromkeys((line["problem"], line["tau"]) for line in lines):
+        here = {x["strategy"]: x for x in lines if (x["problem"], x["tau"]) == place}
+        first = next(iter(here.values()))
+        shown = [_with_ratio(here[name]) if name in here else "" for name in names]
+        goal = f"{first['target']:g} ({first['target_of']})"
+        body.append([place[0], f"{place[1]:g}", goal, *shown])
+    met, middle = ["targets met", "", ""], ["median ratio", "", ""]
+    for name in names:
+        of_name = [x for x in lines if x["strategy"] == name]
+        found = [x["ratio"] for x in of_name if x["ratio"] is not None]
+        met.append(f"{sum(x['igd'] <= x['target'] for x in of_name)} of {len(of_name)}")
+        middle.append(_number(statistics.median(found)) if found else "")
+    body += [met, middle]
     legend = (
-        "Mean IGD, the best of the paper's means of 20 runs over all its algorithms but "
-        f"{', '.join(NOT_TARGETS)}, and the first over the second."
+        "Target: the best of the paper's means of 20 runs over all its algorithms but "
+        f"{', '.join(NOT_TARGETS)}. Mean IGD, and in brackets that over the target."
     )
-    head = ["problem", "tau", "strategy", "IGD", "target", "ratio"]
+    head = ["problem", "tau", "target", *(suite.labels.get(name, name) for name in names)]
     return _table(f"{suite.name}-targets", f"{suite.name}: IGD and the paper's best", suite, head,
                   body, legend, lines, used)  # fmt: skip
+
+
+def _with_ratio(line: Line) -> str:
+    ratio = "" if line["ratio"] is None else f" ({_number(line['ratio'])})"
+    return f"{_number(line['igd'])}{ratio}"
 
 
 def best_of_paper(definition: Definition) -> tuple[str, float] | None:

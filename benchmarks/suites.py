@@ -225,6 +225,7 @@ SUITES = {
             definitions=tuple(d for tau in TAUS for d in _own(DTLZ, tau=tau)),
             n_seeds=10,
             has_targets=True,
+            labels=_LABELS,
         ),
         Suite(
             name="own-uf",
@@ -233,6 +234,7 @@ SUITES = {
                 d for tau in TAUS for box in ("true", "unit") for d in _own(UF, box=box, tau=tau)
             ),
             has_targets=True,
+            labels=_LABELS,
         ),
         Suite(
             name="own-onemax",
@@ -244,6 +246,7 @@ SUITES = {
                 for d in _own(("cm-onemax",), corr=corr, tau=tau)
             ),
             has_targets=True,
+            labels=_LABELS,
         ),
         Suite(
             name="own-ablation",

@@ -84,21 +84,30 @@ def test_targets_are_the_best_of_the_paper(tmp_path):
     dtlz1a = Definition(problem="dtlz1a", strategy="tc-saea")
     onemax = Definition(problem="cm-onemax", strategy="tc-saea", corr=1.0)
     short = replace(dtlz1a, n_slow=60)
+    other = replace(dtlz1a, strategy="k-rvea")
     assert comparisons.best_of_paper(dtlz1a) == ("Tr-SAEA", 0.21)
     assert comparisons.best_of_paper(short) is None
     assert comparisons.best_of_paper(replace(dtlz1a, slow=0)) is None
     assert comparisons.best_of_paper(OURS) is None
     with Store(tmp_path) as store:
         store.add([row(dtlz1a, 100, igd=0.41), row(dtlz1a, 101, igd=0.43)])
-        store.add([row(onemax, 100, igd=0.0), row(short, 100, igd=0.0)])
-        table = comparisons.targets(store, suite_of(dtlz1a, onemax, short))
+        store.add([row(onemax, 100, igd=0.0), row(short, 100, igd=0.0), row(other, 100, igd=0.1)])
+        suite = suite_of(dtlz1a, onemax, short, other, labels={"k-rvea": "K-RVEA"})
+        table = comparisons.targets(store, suite)
     lines = list(csv.DictReader(io.StringIO(table.csv)))
     assert [(x["problem"], x["target"]) for x in lines] == [
-        ("dtlz1a", "0.21"), ("cm-onemax +1", "0.0"),
+        ("dtlz1a", "0.21"), ("cm-onemax +1", "0.0"), ("dtlz1a", "0.21"),
     ]  # fmt: skip
     assert float(lines[0]["ratio"]) == pytest.approx(2.0)
     assert lines[1]["ratio"] == ""
-    assert "| median |  | tc-saea | 1 of 2 reached |  | 2 |" in table.markdown
+    assert table.markdown.splitlines()[4:10] == [
+        "| problem | tau | target | tc-saea | K-RVEA |",
+        "| --- | --- | --- | --- | --- |",
+        "| dtlz1a | 5 | 0.21 (Tr-SAEA) | 0.42 (2) | 0.1 (0.476) |",
+        "| cm-onemax +1 | 5 | 0 (K-RVEA) | 0 |  |",
+        "| targets met |  |  | 1 of 2 | 1 of 1 |",
+        "| median ratio |  |  | 2 | 0.476 |",
+    ]
 
 
 WHOLE = {
