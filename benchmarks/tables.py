@@ -241,9 +241,13 @@ def _seconds(cells: list[Cell], columns: list[str]) -> list[str]:
     """Return the last row: mean seconds of a run, over all problems."""
     row = ["seconds a run"]
     for column in columns:
-        runs = [r["seconds"] for c in cells if c.definition.column == column for r in c.rows]
-        row.append(_rounded(statistics.fmean(runs), 2) if runs else "")
+        of_column = [cell for cell in cells if cell.definition.column == column]
+        row.append(_rounded(_seconds_of(of_column), 2) if of_column else "")
     return row
+
+
+def _seconds_of(cells: list[Cell]) -> float:
+    return statistics.fmean(row["seconds"] for cell in cells for row in cell.rows)
 
 
 def _shown(cell: Cell | None, metric: str) -> str:
@@ -338,11 +342,11 @@ def _csv(cells: list[Cell], metric: str) -> str:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["problem", "box", "corr", "tau", "strategy", "settings", "n_runs", "mean",
                      "sd", "is_best", *(f"vs_{name}" for name in REFERENCES),
-                     "paper_mean", "paper_sd"])  # fmt: skip
+                     "paper_mean", "paper_sd", "seconds"])  # fmt: skip
     for cell in cells:
         d, marks = cell.definition, [cell.marks_against.get(name, "") for name in REFERENCES]
         paper = _paper_value(d) if metric == "igd" else None
         writer.writerow([d.problem, d.box, d.corr, d.tau, d.strategy, d.settings,
                          len(cell.rows), cell.mean, cell.sd, cell.is_best, *marks,
-                         *(paper or ("", ""))])  # fmt: skip
+                         *(paper or ("", "")), _seconds_of([cell])])  # fmt: skip
     return file.getvalue()

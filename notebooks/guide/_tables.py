@@ -85,7 +85,7 @@ def igd(suite: str, keep: str = "all") -> str:
     n = max(score["n"] for score in scores.values())
     return table(
         ("strategy", f"best mean, of {n} problems", *_HEAD),
-        [(f"`{label}`", score["n_best"], *_shown(score)) for label, score in rows],
+        [(label, score["n_best"], *_shown(score)) for label, score in rows],
     )
 
 
@@ -94,20 +94,22 @@ def measured(name: str) -> str:
     rows = []
     for suite, keep in _SUITES.items():
         scores = _scores(suite, keep)
-        score = scores.get(name)
-        if score is not None:
-            page = f"[{suite}](path:../../../benchmarks/results/tables/{suite}-igd.md)"
-            best = f"{score['n_best']} of {score['n']}"
-            rows.append((page, len(scores), best, *_shown(score)))
+        page = f"[{suite}](path:../../../benchmarks/results/tables/{suite}-igd.md)"
+        for label, score in scores.items():
+            if label.split()[0] == f"`{name}`":
+                best = f"{score['n_best']} of {score['n']}"
+                rows.append((page, label, len(scores), best, *_shown(score)))
     if not rows:
         return "No results are stored."
     note = "[Benchmarks](../benchmarks.md) says what the suites are and how to run them again."
-    return table(("suite", "strategies", "best mean", *_HEAD), rows) + f"\n\n{note}"
+    head = ("suite", "settings", "strategies", "best mean", *_HEAD)
+    return table(head, rows) + f"\n\n{note}"
 
 
 _SUITES = {
     **dict.fromkeys(["table-1", "table-2", "table-3", "table-4", "table-5", "table-add"], "all"),
     "peers": "strategies",  # some rivals were run on few of its problems
+    "headline": "strategies",
     "breadth": "all",
 }
 """Suites to be shown on strategies' pages, and what of them is kept."""
@@ -130,14 +132,16 @@ def _scores(suite: str, keep: str = "all") -> dict[str, dict[str, Any]]:
     with (RESULTS / "tables" / f"{suite}-igd.csv").open() as file:
         cells = [row for row in csv.DictReader(file) if row["mean"]]
     by_problem, marks, compared = defaultdict(dict), defaultdict(list), set[str]()
+    seconds = defaultdict(list)
     for row in cells:
-        label = f"{row['strategy']} {row['settings']}".strip()
+        label = _label(row["strategy"], row["settings"])
         place = tuple(row[key] for key in ("problem", "box", "corr", "tau"))
         by_problem[place][label] = float(row["mean"])
         marks[label].append(row.get("vs_tc-saea-released", ""))
         if int(row["n_runs"]) > 3 and marks[label][-1]:  # three runs are never significant
             compared.add(label)
-    seconds, scores = _seconds(suite), {}
+        seconds[label] += [float(row["seconds"])] * int(row["n_runs"])
+    scores = {}
     labels = dict.fromkeys(label for means in by_problem.values() for label in means)
     if keep == "problems":
         by_problem = {key: means for key, means in by_problem.items() if len(means) == len(labels)}
@@ -150,24 +154,23 @@ def _scores(suite: str, keep: str = "all") -> dict[str, dict[str, Any]]:
                   if label in means]  # fmt: skip
         ranks = [1 + order.index(mean) for mean, order in rivals]
         n_better, n_worse = marks[label].count("-"), marks[label].count("+")
-        is_compared = label in compared and label != "tc-saea-released"
+        is_compared = label in compared and label != "`tc-saea-released`"
         scores[label] = {
             "n": len(rivals),
             "n_best": ranks.count(1),
             "rank": statistics.mean(ranks),
             "ratio": statistics.median(mean / order[0] for mean, order in rivals),
             "marks": f"{n_better} / {n_worse}" if is_compared else "",
-            "seconds": seconds.get(label, ""),
+            "seconds": f"{statistics.fmean(seconds[label]):.2g}",
         }
     return scores
 
 
-def _seconds(suite: str) -> dict[str, str]:
-    """Return the last row of a suite's table by its head."""
-    lines = (RESULTS / "tables" / f"{suite}-igd.md").read_text().splitlines()
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if "|" in line]
-    head = next(row for row in rows if row[0] == "problem")
-    return dict(zip(head, next(row for row in rows if row[0] == "seconds a run"), strict=True))
+def _label(strategy: str, settings: str) -> str:
+    chosen = json.loads(settings or "{}")
+    return " ".join(
+        [f"`{strategy}`", *(f"{name}={value!r}," for name, value in chosen.items())]
+    ).strip(",")
 
 
 def asynchronous() -> str:

@@ -111,18 +111,21 @@ def test_generated_tables_have_rows(line, tables):
 def test_a_generated_summary_is_that_of_the_stored_table(tmp_path, monkeypatch, tables):
     (tmp_path / "tables").mkdir()
     rows = [("p", "a", 1.0, "-"), ("p", "b", 3.0, "+"), ("q", "a", 8.0, "+"), ("q", "b", 2.0, "-")]
-    lines = ["problem,box,corr,tau,strategy,settings,n_runs,mean,vs_tc-saea-released"]
-    lines += [f"{p},,,5,{s},,5,{mean},{mark}" for p, s, mean, mark in [*rows, ("q", "c", 4.0, "≈")]]
+    rows += [("q", "c", 4.0, "≈")]
+    seconds, settings = {"a": 1, "b": 2, "c": 3}, {"c": '"{""n_new"": 4, ""link"": null}"'}
+    lines = ["problem,box,corr,tau,strategy,settings,n_runs,mean,vs_tc-saea-released,seconds"]
+    lines += [
+        f"{p},,,5,{s},{settings.get(s, '')},5,{mean},{mark},{seconds[s]}"
+        for p, s, mean, mark in rows
+    ]
     (tmp_path / "tables" / "x-igd.csv").write_text("\n".join(lines))
-    head = "| problem | a | b | c |\n| seconds a run | 1 | 2 | 3 |\n"
-    (tmp_path / "tables" / "x-igd.md").write_text(head)
     monkeypatch.setattr(tables, "RESULTS", tmp_path)
     cells = [row.strip("| ").split(" | ") for row in tables.igd("x").splitlines()[2:]]
     # Ranks: a is 1 and 3, b is 2 and 1, c is 2 of q. Ratios to the best: a 1 and 4, b 3 and 1.
     assert cells == [
         ["`b`", "1", "1.5", "2", "1 / 1", "2"],
         ["`a`", "1", "2.0", "2.5", "1 / 1", "1"],
-        ["`c`", "0", "2.0", "2", "0 / 0", "3"],
+        ["`c` n_new=4, link=None", "0", "2.0", "2", "0 / 0", "3"],
     ]
     cells = [row.strip("| ").split(" | ")[0] for row in tables.igd("x", "strategies").splitlines()]
     assert cells[2:] == ["`a`", "`b`"]  # without c, both have the mean rank 1.5
