@@ -290,10 +290,10 @@ def _legend(suite: Suite, metric: str, rows: list[Row], *, n_missing: int) -> st
     references = [name for name in REFERENCES if name in columns]
     if references:
         text.append(
-            f"Marks against {' and '.join(references)}, in this order: + the reference is better, "
+            f"Marks against {', then '.join(references)}: + the reference is better, "
             "- it is worse, ≈ neither (two-sided rank-sum test, 5 %), · the reference itself."
         )
-    if metric == "igd":
+    if metric == "igd" and any(_paper_value(definition) for definition in groups):
         text.append(
             "In brackets: the paper's mean of 20 runs; below, the median ratio of our means to "
             "these, and the range."
