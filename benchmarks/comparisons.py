@@ -201,6 +201,7 @@ def parts(store: Store, suite: Suite) -> Table:
     """
     rows = {d: tables.chosen_rows(store, suite, d) for d in suite.definitions}
     whole = {d.problem: rows[d] for d in suite.definitions if d.settings not in suite.parts}
+    families = [name for name in ("dtlz", "uf") if any(p.startswith(name) for p in whole)]
     lines: list[Line] = []
     used = [row for found in whole.values() for row in found]
     for settings, part in suite.parts.items():
@@ -224,7 +225,7 @@ def parts(store: Store, suite: Suite) -> Table:
                 family: statistics.geometric_mean(values)
                 if (values := [r for name, r in ratio.items() if name.startswith(family)])
                 else None
-                for family in ("dtlz", "uf")
+                for family in families
             },
             "all": statistics.geometric_mean(ratio.values()),
             "largest": max(ratio.values()),
@@ -235,7 +236,7 @@ def parts(store: Store, suite: Suite) -> Table:
             "n_better": marks.count("-"),
         })  # fmt: skip
     body = [
-        [line["part"], _number(line["dtlz"]), _number(line["uf"]), _number(line["all"]),
+        [line["part"], *(_number(line[family]) for family in [*families, "all"]),
          f"{line['largest']:.3g} ({line['largest_on']})",
          f"{line['smallest']:.3g} ({line['smallest_on']})",
          f"{line['n_worse']} / {line['n_better']}", str(line["n_problems"])]
@@ -246,7 +247,8 @@ def parts(store: Store, suite: Suite) -> Table:
         "the largest and the smallest ratio; above 1, the part is worth having. Worse and better "
         "without it, on how many problems: two-sided rank-sum test, 5 %."
     )
-    head = ["without", "DTLZ", "UF", "all", "largest", "smallest", "worse / better", "problems"]
+    head = ["without", *(family.upper() for family in families), "all", "largest", "smallest",
+            "worse / better", "problems"]  # fmt: skip
     return _table(f"{suite.name}-parts", f"{suite.name}: what each part is worth", suite, head,
                   body, legend, lines, used)  # fmt: skip
 

@@ -119,6 +119,8 @@ PARTS: dict[str, dict[str, Any]] = {
 """What TC-EHVI is without each of its parts."""
 WITHOUT = {str(_settings(ABLATED, **settings)): part for part, settings in PARTS.items()}
 """The part that is off, by settings."""
+SHORT_WITHOUT = {json.dumps(settings): part for part, settings in PARTS.items()}
+"""The same where the reference point is known."""
 
 
 SUITES = {
@@ -257,6 +259,16 @@ SUITES = {
                 for problem in PROBLEMS
             ),
             parts=WITHOUT,
+        ),
+        Suite(
+            name="breadth-ablation",
+            about="TC-EHVI without each of its parts, on the problems and budgets of `breadth`",
+            definitions=tuple(
+                definition
+                for settings in (None, *SHORT_WITHOUT)
+                for definition in product(BREADTH, (ABLATED,), settings=settings, **SHORT)
+            ),
+            parts=SHORT_WITHOUT,
         ),
         Suite(
             name="own-peer",

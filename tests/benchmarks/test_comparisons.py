@@ -163,6 +163,16 @@ def test_each_part_is_worth_what_is_lost_without_it(tmp_path):
     assert "| climbing |  | 4 | 4 | 4 (uf1) | 4 (uf1) | 1 / 0 | 1 |" in table.markdown
 
 
+def test_families_without_problems_have_no_column(tmp_path):
+    whole = replace(WHOLE["dtlz2"], problem="zdt1")
+    with Store(tmp_path) as store:
+        store.add(runs(whole, 0.1, 0.2))
+        store.add(runs(replace(without("link", "dtlz2"), problem="zdt1"), 0.2, 0.4))
+        table, _ = parts(store, whole, replace(without("link", "dtlz2"), problem="zdt1"))
+    assert "| without | all | largest |" in table.markdown
+    assert "| link | 2 | 2 (zdt1) | 2 (zdt1) | 0 / 0 | 1 |" in table.markdown
+
+
 def test_parts_without_runs_to_compare_are_left_out(tmp_path):
     definitions = (WHOLE["dtlz1"], without("link", "dtlz1"), without("climbing", "uf1"))
     with Store(tmp_path) as store:
