@@ -102,20 +102,6 @@ import tcsaea_torch.command as command
 script = f"echo $$ > {sys.argv[1]}; sleep 60 & sleep 60"
 command.CommandObjective(["sh", "-c", script, "{x0}"], grace_s=0.1)([0.5])
 """
-
-
-@needs_proc
-@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
-def test_no_program_outlives_its_process(tmp_path, sent):
-    pids = tmp_path / "pid"
-    with subprocess.Popen([sys.executable, "-c", WAITS_FOREVER, str(pids)], stderr=-3) as process:
-        pid = eventually(lambda: number_in(pids))
-        assert is_alive(pid)
-        process.send_signal(sent)
-        process.wait(PATIENCE)
-    eventually(lambda: not is_alive(pid))
-
-
 NEVER_KNOWS = """
 import subprocess, sys, time
 import tcsaea_torch.command as command
@@ -135,10 +121,12 @@ command.CommandObjective(["sh", "-c", script, "{x0}"], grace_s=0.1)([0.5])
 
 @needs_proc
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
-def test_no_program_escapes_while_it_starts(tmp_path, sent):
+@pytest.mark.parametrize("script", [WAITS_FOREVER, NEVER_KNOWS], ids=["runs", "starts"])
+def test_no_program_outlives_its_process(tmp_path, script, sent):
     pids = tmp_path / "pid"
-    with subprocess.Popen([sys.executable, "-c", NEVER_KNOWS, str(pids)], stderr=-3) as process:
+    with subprocess.Popen([sys.executable, "-c", script, str(pids)], stderr=-3) as process:
         pid = eventually(lambda: number_in(pids))
+        assert is_alive(pid)
         process.send_signal(sent)
         process.wait(PATIENCE)
     eventually(lambda: not is_alive(pid))

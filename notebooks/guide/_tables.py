@@ -102,7 +102,7 @@ def measured(name: str) -> str:
     if not rows:
         return "No results are stored."
     note = "[Benchmarks](../benchmarks.md) says what the suites are and how to run them again."
-    head = ("suite", "settings", "strategies", "best mean", *_HEAD)
+    head = ("suite", "run as", "strategies", "best mean", *_HEAD)
     return table(head, rows) + f"\n\n{note}"
 
 
@@ -167,10 +167,8 @@ def _scores(suite: str, keep: str = "all") -> dict[str, dict[str, Any]]:
 
 
 def _label(strategy: str, settings: str) -> str:
-    chosen = json.loads(settings or "{}")
-    return " ".join(
-        [f"`{strategy}`", *(f"{name}={value!r}," for name, value in chosen.items())]
-    ).strip(",")
+    chosen = json.loads(settings or "{}").items()
+    return f"`{strategy}` {', '.join(f'{name}={value!r}' for name, value in chosen)}".strip()
 
 
 def asynchronous() -> str:
