@@ -1,10 +1,9 @@
 """Where TC-EHVI looks for points: RVEA on the predicted means, then around the best.
 
 RVEA finds the predicted front. Its members, their offspring, and offspring of those with the
-largest expected hypervolume improvement are the pool of candidates. Some have variables moved
-to the nearest face of the cube: where an optimum lies on a face, variation hardly meets it.
-Some of the best have each variable moved elsewhere, one at a time, and some climb to the nearest
-maximum of the expected improvement.
+largest expected hypervolume improvement are the pool of candidates. Some of the best have each
+variable moved elsewhere, one at a time, half of them to faces of the cube, and some climb to the
+nearest maximum of the expected improvement.
 """
 
 from dataclasses import dataclass, replace
@@ -32,11 +31,6 @@ _N_START = 100
 _N_PARENTS = 40
 """Candidates of largest EHVI, from which more are bred."""
 _N_ROUNDS = 3
-_FACE_SHARE = 4
-"""One of so many offspring also comes with variables on faces."""
-
-_NEAR_FACE = 0.25
-"""Variables within a random share of this, of a side, are moved onto faces."""
 
 _STRIDE = 10
 """Of the candidates of largest EHVI, one of so many is taken: the best are alike."""
@@ -130,7 +124,6 @@ class Search:
 
     rvea: RVEAConfig
     n_ref_vectors: int
-    uses_faces: bool
     moves_variables: bool
     climbs: bool
 
@@ -166,9 +159,6 @@ class Search:
         order = distance.masked_fill(~is_start, torch.inf).argsort(dim=1, stable=True)
         order = order[:, :_N_START]
         X, alive = take_rows(run.archive.X, order), is_start.gather(1, order)
-        if self.uses_faces:
-            X = torch.cat([X, _on_faces(X, run, "faces", step)], dim=1)
-            alive = torch.cat([alive, alive], dim=1)
         # Reference vectors compare the objectives, so these need units of one size from the
         # first generation on: else few vectors, or one, would have all points.
         unit = torch.where(span > 0, span, 1.0)
@@ -212,7 +202,7 @@ class Search:
     def _offspring(
         self, parents: Tensor, lives: Tensor, run: RunView, name: str, step: int
     ) -> Float[Tensor, "b k d"]:
-        """Breed as many offspring as there are vectors, and some more on faces."""
+        """Breed as many offspring as there are vectors."""
         draws = Draws.make(run.seeds, name, step, 1, self.n_ref_vectors, run.d, run.dtype)
         X, _ = vary(
             parents,
@@ -223,10 +213,7 @@ class Search:
             self.rvea.variation,
             each_once=False,
         )
-        X = snap(X, run.grid)
-        if not self.uses_faces:
-            return X
-        return torch.cat([X, _on_faces(X[:, ::_FACE_SHARE], run, f"{name}/faces", step)], dim=1)
+        return snap(X, run.grid)
 
 
 def _spaced(score: Float[Tensor, "b k"], n: int) -> Int[Tensor, "b n"]:
@@ -258,12 +245,3 @@ def _starts(
     share = torch.arange(_N_CLIMB_FRONT, device=F.device) / _N_CLIMB_FRONT
     along = (share * alive.sum(dim=1, keepdim=True)).long()
     return torch.cat([take_rows(X, best), take_rows(population.X, order.gather(1, along))], dim=1)
-
-
-def _on_faces(
-    X: Float[Tensor, "b k d"], run: RunView, name: str, step: int
-) -> Float[Tensor, "b k d"]:
-    """Move variables that are near a face onto it; how near, is drawn for each point."""
-    u = uniforms(run.seeds, name, step, (X.shape[1], 1), dtype=run.dtype)
-    is_near = torch.minimum(X, 1.0 - X) <= _NEAR_FACE * u
-    return snap(torch.where(is_near, X.round(), X), run.grid)

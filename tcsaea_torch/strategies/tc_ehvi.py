@@ -131,8 +131,6 @@ class TCEHVI:
     """RVEA on the surrogates' means."""
     n_ref_vectors: int = 100
     """Reference vectors, and room in the surrogate population."""
-    uses_faces: bool = True
-    """Whether candidates are also tried with variables on faces of the box."""
     moves_variables: bool = True
     """Whether the best candidates are also tried with each variable elsewhere, one at a time."""
     climbs: bool = True
@@ -168,7 +166,7 @@ class TCEHVI:
         keep_checked(self, check_int, "n_new", minimum=1)
         keep_checked(self, check_int, "n_ref_vectors", minimum=2)
         for switch in (
-            "strict_clock", "asynchronous", "calibrated", "uses_faces", "moves_variables",
+            "strict_clock", "asynchronous", "calibrated", "moves_variables",
             "climbs", "uses_ref_point", "guesses_bounds", "noisy", "failure_model",
         ):  # fmt: skip
             check_bool(switch, getattr(self, switch))
@@ -351,7 +349,6 @@ class TCEHVI:
         return Search(
             rvea=self.search,
             n_ref_vectors=self.n_ref_vectors,
-            uses_faces=self.uses_faces,
             moves_variables=self.moves_variables,
             climbs=self.climbs,
         )

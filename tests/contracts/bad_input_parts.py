@@ -109,7 +109,7 @@ bad("TCEHVI", "name", TEXT)
 bad("TCEHVI", "n_new", integers(1))
 bad("TCEHVI", "n_ref_vectors", integers(2))
 for switch in (
-    "strict_clock", "asynchronous", "calibrated", "uses_faces", "moves_variables", "climbs",
+    "strict_clock", "asynchronous", "calibrated", "moves_variables", "climbs",
     "uses_ref_point", "guesses_bounds", "noisy", "failure_model",
 ):  # fmt: skip
     bad("TCEHVI", switch, booleans())

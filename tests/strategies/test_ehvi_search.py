@@ -95,8 +95,8 @@ def exact(problem, unit=1.0):
 
 
 def search(
-    problem, *, uses_faces=True, moves=True, climbs=True, X=None, n_generations=12, span=None,
-    ref_point=None, unit=1.0,
+    problem, *, moves=True, climbs=True, X=None, n_generations=12, span=None, ref_point=None,
+    unit=1.0,
 ):  # fmt: skip
     strategy = TCEHVI(search=RVEAConfig(n_generations=n_generations), n_ref_vectors=30)
     run = initial_view(problem, [0], n_slow=20, n_init=10)
@@ -108,7 +108,6 @@ def search(
     how = Search(
         rvea=strategy.search,
         n_ref_vectors=30,
-        uses_faces=uses_faces,
         moves_variables=moves,
         climbs=climbs,
     )
@@ -122,9 +121,9 @@ def search(
 def test_the_pool_holds_the_predicted_front_and_scores_that_are_its_ehvi(climbs):
     problem = Toy(d=3)
     _, pool = search(problem, climbs=climbs)
-    # The population; four rounds of offspring, of each some on faces; four candidates with each
-    # of three variables elsewhere; and those that climbed.
-    n = 30 + 4 * (30 + 8) + 4 * 3 + climbs * 24
+    # The population; four rounds of offspring; four candidates with each of three variables
+    # elsewhere; and those that climbed.
+    n = 30 + 4 * 30 + 4 * 3 + climbs * 24
     assert pool.X.shape == (1, n, 3)
     assert ((pool.X >= 0) & (pool.X <= 1)).all()
     X, front = pool.X, pool.front
@@ -161,18 +160,15 @@ def test_an_objective_in_other_units_is_searched_the_same():
     assert plain.population.alive.sum() > 10
 
 
-def test_points_with_all_variables_on_faces_are_found():
+def test_climbing_finds_corners():
     """The minimum of both objectives lies in a corner; the search begins some way from it."""
     problem = Toy(d=8)
     object.__setattr__(problem, "fast", lambda X: X.sum(dim=-1))
     object.__setattr__(problem, "slow", lambda X: X.square().sum(dim=-1))
     X, n = 0.2 * numbers("start", 12, 8)[0], []
-    for uses_faces in (True, False):
-        _, pool = search(
-            problem, uses_faces=uses_faces, moves=False, climbs=False, X=X, n_generations=2
-        )
+    for climbs in (True, False):
+        _, pool = search(problem, moves=False, climbs=climbs, X=X, n_generations=2)
         n.append(int((pool.X == 0).all(dim=-1).sum()))
-        assert pool.X.shape[1] == 30 + 4 * (38 if uses_faces else 30)
     assert n[0] > 0
     assert n[1] == 0
 
@@ -190,7 +186,7 @@ def test_a_variable_that_is_wrong_in_all_candidates_is_moved():
     X[:, 1:] = 1.0
     best = []
     for moves in (True, False):
-        _, pool = search(problem, moves=moves, climbs=False, uses_faces=False, X=X, n_generations=1)
+        _, pool = search(problem, moves=moves, climbs=False, X=X, n_generations=1)
         best.append(pool.X[0, pool.score[0].argmax()])
     assert (best[0][1:] < 0.2).any()
     assert (best[1][1:] > 0.2).all()
