@@ -43,7 +43,7 @@ def test_they_are_pending_until_they_are_told():
 def test_an_asynchronous_strategy_keeps_away_from_them():
     def chosen(points):
         strategy = tc.TCEHVI(
-            asynchronous=True, kernels=("ard",), link=None, n_ref_vectors=10, clearance=0.1
+            asynchronous=True, kernels=("joint",), link=None, n_ref_vectors=10, clearance=0.1
         )
         optimizer = made(strategy)
         optimizer.attach([[0, 1], [0.5, 5], [-0.5, 8], [0.2, 2]], fast=range(4), slow=[3, 1, 2, 0])

@@ -25,8 +25,8 @@ from tcsaea_torch.strategies.base import State, tensor_in
 from tcsaea_torch.types import Bool, Int, Tensor
 
 ModelName = Literal["fast", "slow", "joined"]
-KernelKind = Literal["ard", "soft", "additive", "smooth", "cautious", "rough"]
-KERNEL_KINDS: tuple[KernelKind, ...] = ("soft", "ard", "additive", "smooth", "cautious", "rough")
+KernelKind = Literal["joint", "additive", "smooth", "rough"]
+KERNEL_KINDS: tuple[KernelKind, ...] = ("joint", "additive", "smooth", "rough")
 
 _COLD = BFGSOptions(max_evaluations=60)
 _RELATED = BFGSOptions(max_evaluations=30)
@@ -38,8 +38,7 @@ what is left out."""
 _ROUGH = {"nugget": "fit", "nugget_range": (1e-8, 0.3), "nugget_prior": (1e-3, 2.0)}
 """What is too rough for a kernel passes for noise, so that the rest is not bent to explain it."""
 _KERNELS: dict[KernelKind, FitConfig] = {
-    "ard": FitConfig(theta_range=(1e-6, 1e3)),
-    "soft": FitConfig(
+    "joint": FitConfig(
         theta_range=(1e-6, 1e3), nugget="fit", nugget_range=(1e-4, 0.1), nugget_prior=(5e-3, 1.0)
     ),
     "additive": FitConfig(kernel="additive", **_ROUGH),
@@ -49,9 +48,6 @@ _KERNELS: dict[KernelKind, FitConfig] = {
         theta_prior=(1.0, 2.0),
         amplitude_spread=1.0,
         **_ROUGH,
-    ),
-    "cautious": FitConfig(
-        kernel="additive", starts=(5.0,), theta_prior=(20.0, 1.0), amplitude_spread=0.75
     ),
     "rough": FitConfig(kernel="additive", p=1.0),
 }
@@ -99,18 +95,17 @@ def sources(model: ModelName, kernels: Sequence[KernelKind]) -> tuple[Source, ..
     """
     if model == "slow":
         # Few rows, all of them used; too few to tell a rough function by.
-        smooth: list[KernelKind] = [kernel for kernel in kernels if kernel != "rough"]
-        return tuple(Source(kernel=kernel, rows="mixed") for kernel in smooth or kernels)
-    bold: list[KernelKind] = [kernel for kernel in kernels if kernel not in ("smooth", "cautious")]
+        cautious: list[KernelKind] = [kernel for kernel in kernels if kernel != "rough"]
+        return tuple(Source(kernel=kernel, rows="mixed") for kernel in cautious or kernels)
+    bold: list[KernelKind] = [kernel for kernel in kernels if kernel != "smooth"]
     bold, found = bold or list(kernels), []
     for kernel in bold:
         if kernel != "rough" or len(bold) == 1:  # what is steep somewhere shows near the front
             start = f"fast/space-{kernel}" if model == "joined" else None
             found.append(Source(kernel=kernel, rows="space", starts_at=start))
     for kernel in bold:
-        if kernel != "ard":
-            like = "additive" if kernel == "rough" else kernel
-            found.append(Source(kernel=kernel, rows="mixed", starts_at=f"{model}/space-{like}"))
+        like = "additive" if kernel == "rough" else kernel
+        found.append(Source(kernel=kernel, rows="mixed", starts_at=f"{model}/space-{like}"))
     return tuple(found)
 
 

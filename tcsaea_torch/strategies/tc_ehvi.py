@@ -118,11 +118,10 @@ class TCEHVI:
     asynchronous: bool = False
     """Whether it proposes at any time, for free workers; then values count when they come."""
     kernels: tuple[KernelKind, ...] = KERNEL_KINDS
-    """Kernels to choose from by how well they predict rows that are left out: "ard" and
-    "soft", joint kernels without and with a nugget; "additive"; "smooth" and "cautious", which
-    are additive with a prior on theta, for GP_s with few rows; and "rough", which is additive
-    with power 1, for GP_f and rows of synthetic values. Of GP_s' kernels the first is used
-    unless another one is clearly better."""
+    """Kernels to choose from by how well they predict rows that are left out: "joint";
+    "additive"; "smooth", which is additive with a prior on theta, for GP_s with few rows; and
+    "rough", which is additive with power 1, for GP_f and rows of synthetic values. Of GP_s'
+    kernels the first is used unless another one is clearly better."""
     link: LinkConfig | None = field(default_factory=LinkConfig)
     """How the slow objective may follow from the fast one; None: no synthetic values."""
     calibrated: bool = True

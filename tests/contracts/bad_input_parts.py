@@ -114,9 +114,9 @@ for switch in (
 ):  # fmt: skip
     bad("TCEHVI", switch, booleans())
 bad("TCEHVI", "kernels", [
-    ("none", None, "a sequence"), ("text", "ard", "a sequence"), ("empty", (), "at least one"),
+    ("none", None, "a sequence"), ("text", "joint", "a sequence"), ("empty", (), "at least one"),
     ("misspelt", ("aditive",), "did you mean 'additive'?", "'aditive'"),
-    ("number", (3,), "one of additive, ard, cautious, rough, smooth, soft", "3"),
+    ("number", (3,), "one of additive, joint, rough, smooth", "3"),
 ])  # fmt: skip
 bad("TCEHVI", "link", objects("a LinkConfig", optional=True))
 bad("TCEHVI", "search", objects("a RVEAConfig"))

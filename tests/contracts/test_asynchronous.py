@@ -21,7 +21,7 @@ QUICK: dict[type, dict[str, Any]] = {
     TCSAEA: {**SEARCH, "kriging": FIT, "asynchronous": True},
     TCEHVI: {
         **SEARCH,
-        "kernels": ("soft", "cautious"),
+        "kernels": ("joint", "smooth"),
         "moves_variables": False,
         "climbs": False,
         "asynchronous": True,

@@ -39,7 +39,7 @@ SHORTER: dict[str, dict[str, Any]] = {
     "tc-ehvi": {
         "search": RVEAConfig(n_generations=5),
         "n_ref_vectors": 30,
-        "kernels": ("soft", "additive"),
+        "kernels": ("joint", "additive"),
     },
 }
 """Settings of the slowest strategies; what they do by default has tests of its own."""

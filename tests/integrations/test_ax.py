@@ -26,7 +26,7 @@ from tcsaea_torch.integrations.ax import TCGenerationNode
 # Ax uses what pandas and Ax itself deprecate.
 pytestmark = pytest.mark.filterwarnings(r"ignore::DeprecationWarning:ax\..*")
 
-CHEAP = tc.TCEHVI(asynchronous=True, kernels=("ard",), link=None, n_ref_vectors=10, climbs=False)
+CHEAP = tc.TCEHVI(asynchronous=True, kernels=("joint",), link=None, n_ref_vectors=10, climbs=False)
 
 
 def uniform(name="x", low=0.0, high=1.0, kind="float", **options):

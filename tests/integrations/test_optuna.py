@@ -25,7 +25,7 @@ from optuna.trial import TrialState, create_trial  # noqa: E402
 from tcsaea_torch.integrations.optuna import TCSampler  # noqa: E402
 
 WAYS = ["minimize", "minimize"]
-CHEAP = tc.TCEHVI(asynchronous=True, kernels=("ard",), link=None, n_ref_vectors=10, climbs=False)
+CHEAP = tc.TCEHVI(asynchronous=True, kernels=("joint",), link=None, n_ref_vectors=10, climbs=False)
 BOX = {"x": FloatDistribution(0, 1), "y": FloatDistribution(-2, 3)}
 
 

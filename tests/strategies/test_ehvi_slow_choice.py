@@ -102,13 +102,13 @@ def test_other_kernels_must_be_clearly_better_than_the_first(monkeypatch, n):
     margin = _MARGIN / n**0.5
     near, far = 0.9 * margin, 1.1 * margin
     cross_validated(monkeypatch, [[0.0, 0.0, 5.0], [near, far, 5.0 + near], [near, 0.1, 5.0 + far]])
-    some = learner("slow", kernels=("soft", "ard", "cautious"))
+    some = learner("slow", kernels=("joint", "additive", "smooth"))
     state = some.fit({}, slow_rows(n, gone=7), "mixed", n)
     assert state["slow/choice"].tolist() == [0, 1, 2]
 
 
 def test_the_slow_source_is_judged_again_when_rows_have_grown(judged):
-    some = learner("slow", kernels=("ard", "additive"))
+    some = learner("slow", kernels=("joint", "additive"))
     state, sizes = {}, []
     first = 10
     later = math.ceil(_GROWTH * first)
@@ -134,7 +134,7 @@ def test_the_slow_source_is_judged_again_when_rows_have_grown(judged):
 
 
 def test_all_kinds_are_fitted_when_they_are_judged_and_later_the_chosen_ones_alone():
-    some, n = learner("slow", kernels=("ard", "additive", "soft")), 40
+    some, n = learner("slow", kernels=("joint", "additive", "smooth")), 40
     state = some.fit({}, slow_rows(n), "mixed", n)
     keys = [f"slow/{source.name}.theta" for source in some.sources]
     # Fits wait for rows, not for the clock.
@@ -155,7 +155,7 @@ def test_all_kinds_are_fitted_when_they_are_judged_and_later_the_chosen_ones_alo
 
 
 def test_fits_alone_do_not_change_the_slow_choice(judged):
-    some, train = learner("slow", kernels=("ard", "additive"), calibrated=True), slow_rows(18)
+    some, train = learner("slow", kernels=("joint", "additive"), calibrated=True), slow_rows(18)
     state = some.fit({}, train, "mixed", 18)
     first, state = some.choose(state, train, every_row(train), 18)
     # As if another choice had been made: it is respected, with its factor.
@@ -176,7 +176,7 @@ def test_fits_alone_do_not_change_the_slow_choice(judged):
 
 @pytest.mark.parametrize("unit", [1e-6, 1e6])
 def test_units_do_not_matter_to_the_slow_choice(unit):
-    some, train = learner("slow", kernels=("ard", "additive")), slow_rows(16)
+    some, train = learner("slow", kernels=("joint", "additive")), slow_rows(16)
     states = []
     for rows in (train, replace(train, y=unit * train.y)):
         state = some.fit({}, rows, "mixed", 16)
@@ -204,7 +204,7 @@ def test_rows_that_do_not_exist_do_not_matter_to_the_slow_choice():
 
 
 def test_a_slow_choice_of_a_batch_is_that_of_its_members():
-    some, Z = learner("slow", kernels=("ard", "additive")), draw(B, 7, D, seed=9)
+    some, Z = learner("slow", kernels=("joint", "additive")), draw(B, 7, D, seed=9)
     train = slow_rows(18)
     state = some.fit({}, train, "mixed", 18)
     models, state = some.choose(state, train, every_row(train), 18)

@@ -49,16 +49,13 @@ def learned(some, state, n, kind, clock, fits):
 
 def test_sources_are_those_of_the_model():
     names = lambda *args: [source.name for source in sources(*args)]  # noqa: E731
-    # Rough kernels are for rows near the front, smooth and cautious ones for GP_s.
-    fast = ["space-soft", "space-ard", "space-additive", "mixed-soft", "mixed-additive",
-            "mixed-rough"]  # fmt: skip
+    # Rough kernels are for rows near the front, smooth ones for GP_s.
+    fast = ["space-joint", "space-additive", "mixed-joint", "mixed-additive", "mixed-rough"]
     assert names("fast", KERNEL_KINDS) == names("joined", KERNEL_KINDS) == fast
     assert names("slow", KERNEL_KINDS) == [f"mixed-{kind}" for kind in OF_SLOW]
-    assert OF_SLOW[0] == "soft"
-    assert names("slow", ("ard",)) == ["mixed-ard"]
-    assert names("fast", ("ard",)) == ["space-ard"]
-    assert names("slow", ("rough", "cautious")) == ["mixed-cautious"]
-    assert names("fast", ("cautious", "ard", "soft")) == ["space-ard", "space-soft", "mixed-soft"]
+    assert OF_SLOW[0] == "joint"
+    assert names("slow", ("rough", "smooth")) == ["mixed-smooth"]
+    assert names("fast", ("smooth", "joint")) == ["space-joint", "mixed-joint"]
 
 
 @pytest.mark.parametrize("kernel", KERNEL_KINDS)
@@ -82,31 +79,30 @@ def test_fits_begin_where_related_ones_have_ended():
     }
     assert set(starts["slow"].values()) == {None}
     assert starts["fast"] == {
-        "space-soft": None, "space-ard": None, "space-additive": None,
-        "mixed-soft": "fast/space-soft", "mixed-additive": "fast/space-additive",
-        "mixed-rough": "fast/space-additive",
+        "space-joint": None, "space-additive": None, "mixed-joint": "fast/space-joint",
+        "mixed-additive": "fast/space-additive", "mixed-rough": "fast/space-additive",
     }  # fmt: skip
     assert starts["joined"] == {
-        "space-soft": "fast/space-soft", "space-ard": "fast/space-ard",
-        "space-additive": "fast/space-additive", "mixed-soft": "joined/space-soft",
-        "mixed-additive": "joined/space-additive", "mixed-rough": "joined/space-additive",
+        "space-joint": "fast/space-joint", "space-additive": "fast/space-additive",
+        "mixed-joint": "joined/space-joint", "mixed-additive": "joined/space-additive",
+        "mixed-rough": "joined/space-additive",
     }  # fmt: skip
 
 
 def test_a_rough_kernel_begins_from_scratch_where_there_is_no_additive_one(fits):
-    some = learner(kernels=("ard", "rough"))
+    some = learner(kernels=("joint", "rough"))
     state = some.fit({}, training(20), "space", 20)
     some.fit(state, training(20), "mixed", 20)
-    assert [init for _, _, init in fits] == [None, None]
-    assert fits[1][1].p == 1.0
-    assert fits[1][1].options.max_evaluations == fits[0][1].options.max_evaluations
+    assert [init is None for _, _, init in fits] == [True, False, True]
+    assert fits[2][1].p == 1.0
+    assert fits[2][1].options.max_evaluations == fits[0][1].options.max_evaluations
 
 
 # --- when fits are due ---
 
 
 def test_space_is_fitted_again_when_rows_have_grown(fits):
-    some, state = learner(kernels=("ard", "additive")), {}
+    some, state = learner(kernels=("joint", "additive")), {}
     for n, clock, expected in ((20, 20, 2), (20, 50, 0), (26, 60, 0), (27, 61, 2), (36, 900, 0)):
         state, made = learned(some, state, n, "space", clock, fits)
         assert made == expected, n
@@ -115,10 +111,7 @@ def test_space_is_fitted_again_when_rows_have_grown(fits):
 
 def test_all_are_fitted_again_when_values_have_become_many_more(fits):
     """However many rows they learn from: these become other ones."""
-    some, state = (
-        learner(kernels=("ard", "additive", "soft")),
-        {"fast/choice": torch.zeros(B).long()},
-    )
+    some, state = learner(kernels=("joint", "additive")), {"fast/choice": torch.zeros(B).long()}
     for n, clock, expected in ((20, 100, 2), (90, 109, 0), (20, 135, 2), (20, 148, 0)):
         state, made = learned(some, state, n, "mixed", clock, fits)
         assert made == expected, clock
@@ -134,7 +127,7 @@ def only(state, i):
 
 
 def test_the_chosen_ones_are_fitted_more_often_each_for_the_runs_that_have_it(fits):
-    some = learner(kernels=("additive", "soft"))
+    some = learner(kernels=("additive", "joint"))
     keys = [f"fast/{source.name}.theta" for source in some.sources]
     assert [source.rows for source in some.sources] == ["space", "space", "mixed", "mixed"]
     state = prepared(some, clock=100)
@@ -159,7 +152,7 @@ def test_the_chosen_ones_are_fitted_more_often_each_for_the_runs_that_have_it(fi
 def test_only_sources_of_such_rows_are_fitted(fits):
     some = learner()
     state, made = learned(some, {}, 20, "space", 20, fits)
-    assert made == 3
+    assert made == 2
     state, made = learned(some, state, 20, "mixed", 20, fits)
     assert made == 3
     assert {key.split(".")[0] for key in state if ".theta" in key} == {
@@ -168,9 +161,9 @@ def test_only_sources_of_such_rows_are_fitted(fits):
 
 
 def test_other_models_are_not_touched():
-    state = learner(kernels=("ard",)).fit({}, training(15), "space", 15)
+    state = learner(kernels=("joint",)).fit({}, training(15), "space", 15)
     before = dict(state)
-    after = learner("slow", kernels=("ard",)).fit(state, training(12), "mixed", 15)
+    after = learner("slow", kernels=("joint",)).fit(state, training(12), "mixed", 15)
     assert state == before
     assert all(after[key] is state[key] for key in state)
 
@@ -180,20 +173,20 @@ def test_other_models_are_not_touched():
 
 def test_a_fit_is_that_of_its_kernel_and_its_rows(fits):
     state = learner().fit({}, training(20), "space", 20)
-    for (train, config, _), kernel in zip(fits, ("soft", "ard", "additive"), strict=True):
+    for (train, config, _), kernel in zip(fits, ("joint", "additive"), strict=True):
         assert replace(config, options=BFGSOptions()) == config_of(kernel)
         assert train.X.shape == (B, 20, D)
-    expected = fit(training(20), fits[1][1], trend=CONSTANT).hyperparameters
-    assert torch.equal(state["fast/space-ard.theta"], expected.theta)
+    expected = fit(training(20), fits[0][1], trend=CONSTANT).hyperparameters
+    assert torch.equal(state["fast/space-joint.theta"], expected.theta)
 
 
 def test_kernels_are_what_they_are_said_to_be():
     kinds = {kind: config_of(kind) for kind in KERNEL_KINDS}
     assert {kind for kind, config in kinds.items() if config.kernel == "additive"} == {
-        "additive", "smooth", "cautious", "rough"
+        "additive", "smooth", "rough"
     }  # fmt: skip
     fitted = {kind for kind, config in kinds.items() if config.nugget == "fit"}
-    assert fitted == {"soft", "additive", "smooth"}
+    assert fitted == {"joint", "additive", "smooth"}
     for kind in fitted:
         low, high = kinds[kind].nugget_range
         prior = kinds[kind].nugget_prior
@@ -201,8 +194,7 @@ def test_kernels_are_what_they_are_said_to_be():
         assert low < prior[0] < high
     assert {kind for kind, config in kinds.items() if config.p == 1.0} == {"rough"}
     # The sum of a joint kernel's thetas has one prior, whatever the number of dimensions.
-    for kind in ("soft", "ard"):
-        assert kinds[kind].theta_prior == (pytest.approx(12.0 / D), 3.5)
+    assert kinds["joint"].theta_prior == (pytest.approx(12.0 / D), 3.5)
 
 
 @pytest.mark.parametrize("model", ["fast", "slow", "joined"])
@@ -210,7 +202,7 @@ def test_kernels_are_what_they_are_said_to_be():
 def test_thetas_of_joint_kernels_have_a_prior_in_all_models(fits, model, d):
     X = draw(B, 12, d)
     train = TrainingSet(X=X, y=X.sum(dim=-1), noise_var=torch.zeros(B, 12).double())
-    some = learner(model, kernels=("soft", "ard"))
+    some = learner(model, kernels=("joint",))
     state = {} if model == "slow" else some.fit({}, train, "space", 12)
     some.fit(state, train, "mixed", 12)
     assert len(fits) == len(some.sources)
@@ -220,49 +212,50 @@ def test_thetas_of_joint_kernels_have_a_prior_in_all_models(fits, model, d):
         assert spread == 3.5
 
 
-def test_the_slow_objective_has_a_cautious_fit(fits):
+def test_the_slow_objective_has_a_smooth_fit(fits):
     state = learner("slow").fit({}, training(10), "mixed", 10)
     found = [replace(config, options=BFGSOptions()) for _, config, _ in fits]
     assert found == [config_of(kernel) for kernel in OF_SLOW]
-    for kernel in ("soft", "additive", "smooth"):
+    for kernel in OF_SLOW:
         low, high = config_of(kernel).nugget_range
         nugget = state[f"slow/mixed-{kernel}.nugget"]
         assert ((nugget > 0.99 * low) & (nugget < 1.01 * high)).all()
-    assert "slow/mixed-cautious.nugget" not in state
     # Its thetas stay near the prior's, which those of the bold fit need not.
     spread = {
-        kernel: (state[f"slow/mixed-{kernel}.theta"] / 20.0).log().abs().max()
-        for kernel in ("additive", "cautious")
+        kernel: state[f"slow/mixed-{kernel}.theta"].log().abs().max()
+        for kernel in ("additive", "smooth")
     }
-    assert spread["cautious"] < 3.0 < spread["additive"]
+    assert spread["smooth"] < 4.0 < spread["additive"]
 
 
 def test_fits_are_warm_shorter_and_begin_where_they_should(fits):
-    some, state = learner(kernels=("ard", "additive", "rough")), {}
+    some, state = learner(kernels=("joint", "additive", "rough")), {}
     state = some.fit(state, training(20), "space", 20)
     state = some.fit(state, training(20), "mixed", 20)
     of = lambda call: (call[1].options.max_evaluations, call[2])  # noqa: E731
-    (ard, init_ard), (_, init_additive), (additive, init_mixed), (rough, init_rough) = map(of, fits)
-    assert init_ard is init_additive is None
-    assert additive == rough < ard
-    for init in (init_mixed, init_rough):
-        assert torch.equal(init.theta, state["fast/space-additive.theta"])
+    cold, related = list(map(of, fits[:2])), list(map(of, fits[2:]))
+    assert [init for _, init in cold] == [None, None]
+    starts = [state[f"fast/space-{kernel}.theta"] for kernel in ("joint", "additive", "additive")]
+    for (length, init), theta in zip(related, starts, strict=True):
+        assert length < cold[0][0] == cold[1][0]
+        assert torch.equal(init.theta, theta)
         assert init.p is init.variance is None
     again = some.fit(state, training(40), "space", 40)
-    warm, init = of(fits[4])
-    assert warm < rough
-    assert torch.equal(init.theta, state["fast/space-ard.theta"])
-    assert not torch.equal(again["fast/space-ard.theta"], state["fast/space-ard.theta"])
+    warm, init = of(fits[5])
+    assert warm < related[0][0]
+    assert torch.equal(init.theta, state["fast/space-joint.theta"])
+    assert not torch.equal(again["fast/space-joint.theta"], state["fast/space-joint.theta"])
 
 
 def test_noise_is_fitted_where_it_is_said_to_be(fits):
-    noisy = learner(kernels=("ard",), noisy=True)
-    state = noisy.fit({}, training(20), "space", 20)
+    noisy = learner(kernels=("joint",), noisy=True)
+    state = prepared(noisy, 20, 20)
     assert fits[0][1].nugget == "fit"
-    assert (state["fast/space-ard.nugget"] >= 1e-6 * (1 - 1e-12)).all()
+    assert (state["fast/space-joint.nugget"] >= 1e-6 * (1 - 1e-12)).all()
     models, _ = noisy.choose(state, training(20), CONSTANT[:, None].expand(B, 20), 20)
     assert models.groups[0].surrogate.hyperparameters.nugget is not None
-    assert "fast/space-ard.nugget" not in learner(kernels=("ard",)).fit({}, training(9), "space", 9)
+    exact = learner(kernels=("rough",)).fit({}, training(9), "space", 9)
+    assert "fast/space-rough.nugget" not in exact
 
 
 # --- choosing ---
@@ -299,7 +292,7 @@ def test_the_source_of_least_error_is_taken(calibrated):
 
 
 def test_the_choice_is_kept_until_the_next_fit(monkeypatch):
-    some = learner(kernels=("ard", "additive"), calibrated=True)
+    some = learner(kernels=("joint", "additive"), calibrated=True)
     state, train = prepared(some), training(30, seed=6)
     is_space = torch.ones(B, 30, dtype=torch.bool)
     first, state = some.choose(state, train, is_space, 24)
@@ -348,7 +341,7 @@ def test_the_state_is_flat_and_can_be_kept():
 
 
 def test_a_batch_is_its_members():
-    some, Z = learner(kernels=("ard", "additive")), draw(B, 7, D, seed=9)
+    some, Z = learner(kernels=("joint", "additive")), draw(B, 7, D, seed=9)
     train, is_space = training(30, seed=6), draw(B, 30, seed=7) < 0.5
     models, _ = some.choose(prepared(some), train, is_space, 24)
     for i in range(B):
@@ -361,10 +354,10 @@ def test_a_batch_is_its_members():
 
 
 def test_uncertain_values_are_learned_from():
-    some = learner("joined", kernels=("ard", "additive"), calibrated=True)
+    some = learner("joined", kernels=("joint", "additive"), calibrated=True)
     train = training(24, noise=0.01)
     train = replace(train, noise_var=train.noise_var * (draw(B, 24, seed=8) < 0.5))
-    state = learner(kernels=("ard", "additive")).fit({}, training(24), "space", 24)
+    state = learner(kernels=("joint", "additive")).fit({}, training(24), "space", 24)
     state = some.fit(state, train, "space", 24)
     state = some.fit(state, train, "mixed", 24)
     models, _ = some.choose(state, train, torch.ones(B, 24, dtype=torch.bool), 24)
@@ -376,10 +369,12 @@ def test_uncertain_values_are_learned_from():
 @pytest.mark.parametrize(("shrink", "limit"), [(1e-6, 100.0), (1e6, 0.01)])
 def test_the_factor_of_leave_one_out_errors_has_limits(shrink, limit):
     # Where rows are noisy, sigma^2 is that of the fit, here a wrong one.
-    some, train = learner(kernels=("ard",), calibrated=True), training(24, noise=1e-9)
+    some, train = learner(kernels=("rough",), calibrated=True), training(24, noise=1e-9)
     state = some.fit({}, train, "space", 24)
-    key = "fast/space-ard.variance"
-    state = {**state, key: shrink * state[key]}
+    state = some.fit(state, train, "mixed", 24)
+    for source in some.sources:
+        key = f"fast/{source.name}.variance"
+        state = {**state, key: shrink * state[key]}
     train = replace(train, noise_var=shrink * train.noise_var)
     models, state = some.choose(state, train, torch.ones(B, 24, dtype=torch.bool), 24)
     assert state["fast/factor"].tolist() == [limit] * B
