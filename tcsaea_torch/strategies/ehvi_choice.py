@@ -71,9 +71,8 @@ class Choice:
         """
         known, pool, n_slots = self.known, self.pool, int(n.amax())
         asked = (self.run.archive.observed | self.run.pending | self.run.failed)[..., SLOW]
-        rows = torch.zeros_like(asked)
         if n_slots <= 0:
-            return rows, pool.X[:, :0], pool.score[:, :0] > 0, front
+            return torch.zeros_like(asked), pool.X[:, :0], pool.score[:, :0] > 0, front
         free = known.fast & ~asked
         told = self._predict_rows()
         rows, front = self._sure_rows(told[0], free, torch.minimum(n, n_sure), front)

@@ -196,8 +196,8 @@ class Modelling:
             The models; the values of all rows, predicted where they are not known; and the
             state with what was found.
         """
-        clock, samples = int(run.used.sum(dim=1).amax()), Samples.of(run.d)
-        n = known.X.shape[1]
+        clock, n = int(run.used.sum(dim=1).amax()), known.X.shape[1]
+        samples = Samples.of(run.d, n)
 
         def u(name: str) -> Tensor:
             return uniforms(run.seeds, f"rows/{name}", n, (n,), dtype=run.dtype)

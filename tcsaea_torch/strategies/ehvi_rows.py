@@ -33,16 +33,17 @@ class Samples:
     """Those that predictions rest on."""
 
     @classmethod
-    def of(cls, d: int) -> "Samples":
-        """Return them for d dimensions: with many, kernels cost more.
+    def of(cls, d: int, n: int) -> "Samples":
+        """Return them for n points in d dimensions: with many of these, kernels cost more.
 
         Hyper-parameters hold everywhere. Predictions have to be good near the front, if there
-        are rows enough to know of the rest as well.
+        are rows enough to know of the rest as well. A small part of many rows would predict
+        worse than all of few.
         """
         if d <= 13:
             return cls(
                 fit=Sample(n=400, space=0.5, near=0.25),
-                condition=Sample(n=700, space=0.15, near=0.7),
+                condition=Sample(n=min(max(700, n // 2), 1000), space=0.15, near=0.7),
             )
         return cls(
             fit=Sample(n=300, space=0.5, near=0.25), condition=Sample(n=400, space=0.3, near=0.5)

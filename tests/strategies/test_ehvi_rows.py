@@ -166,15 +166,21 @@ def test_values_are_a_training_set_of_what_is_known():
 
 
 def test_many_dimensions_get_fewer_rows():
-    few, many = Samples.of(10), Samples.of(30)
+    few, many = Samples.of(10, 900), Samples.of(30, 900)
     assert (few.fit.n, few.condition.n) == (400, 700)
     assert many.fit.n < few.fit.n
     assert many.condition.n < few.condition.n
 
 
+def test_predictions_rest_on_half_of_the_rows_within_limits():
+    sizes = [Samples.of(10, n).condition.n for n in (20, 1400, 1600, 2000, 2001, 5000)]
+    assert sizes == [700, 700, 800, 1000, 1000, 1000]
+
+
 def test_predictions_rest_on_more_rows_near_the_front_than_fits():
     for d in (2, 30):
-        fit, condition = Samples.of(d).fit, Samples.of(d).condition
+        samples = Samples.of(d, 900)
+        fit, condition = samples.fit, samples.condition
         assert condition.near * condition.n > fit.near * fit.n
         assert condition.space * condition.n >= 100
 
