@@ -107,10 +107,10 @@ PARTS: dict[str, dict[str, Any]] = {
     "spread": {"spread_share": 0.0},
     "points between": {"between_share": 0.0},
     "sure rows": {"sure_share": 0.0},
-    "joint kernel": {"kernels": ["additive", "smooth", "rough"]},
-    "additive kernel": {"kernels": ["joint", "smooth", "rough"]},
-    "smooth kernel": {"kernels": ["joint", "additive", "rough"]},
-    "rough kernel": {"kernels": ["joint", "additive", "smooth"]},
+    "joint kernel": {"kernels": ["additive", "smooth", "cautious"]},
+    "additive kernel": {"kernels": ["joint", "smooth", "cautious"]},
+    "smooth kernel": {"kernels": ["joint", "additive", "cautious"]},
+    "cautious kernel": {"kernels": ["joint", "additive", "smooth"]},
     "choice of kernels": {"kernels": ["joint"]},
 }
 """What TC-EHVI is without each of its parts."""

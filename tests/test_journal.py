@@ -143,7 +143,7 @@ def test_a_configuration_of_configurations_is_rebuilt(kind):
                 options=BFGSOptions(max_evaluations=7),
             ),
         ),
-        kernels=kind(("rough", "joint")),
+        kernels=kind(("smooth", "joint")),
         objective_lower_bounds=kind((None, -0.5)),
     )
     for value in (strategy, replace(strategy, link=None)):

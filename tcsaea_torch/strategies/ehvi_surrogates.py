@@ -25,8 +25,8 @@ from tcsaea_torch.strategies.base import State, tensor_in
 from tcsaea_torch.types import Bool, Int, Tensor
 
 ModelName = Literal["fast", "slow", "joined"]
-KernelKind = Literal["joint", "additive", "smooth", "rough"]
-KERNEL_KINDS: tuple[KernelKind, ...] = ("joint", "additive", "smooth", "rough")
+KernelKind = Literal["joint", "additive", "smooth", "cautious"]
+KERNEL_KINDS: tuple[KernelKind, ...] = ("joint", "additive", "smooth", "cautious")
 
 _COLD = BFGSOptions(max_evaluations=60)
 _RELATED = BFGSOptions(max_evaluations=30)
@@ -49,7 +49,9 @@ _KERNELS: dict[KernelKind, FitConfig] = {
         amplitude_spread=1.0,
         **_ROUGH,
     ),
-    "rough": FitConfig(kernel="additive", p=1.0),
+    "cautious": FitConfig(
+        kernel="additive", starts=(5.0,), theta_prior=(20.0, 1.0), amplitude_spread=0.75
+    ),
 }
 _NUGGET = 1e-8
 """Of values without noise: rows may lie near each other."""
@@ -93,20 +95,22 @@ def sources(model: ModelName, kernels: Sequence[KernelKind]) -> tuple[Source, ..
             and synthetic values), which is like GP_f where the objectives are linked.
         kernels: Which kernels are tried.
     """
-    if model == "slow":
-        # Few rows, all of them used; too few to tell a rough function by.
-        cautious: list[KernelKind] = [kernel for kernel in kernels if kernel != "rough"]
-        return tuple(Source(kernel=kernel, rows="mixed") for kernel in cautious or kernels)
-    bold: list[KernelKind] = [kernel for kernel in kernels if kernel != "smooth"]
-    bold, found = bold or list(kernels), []
-    for kernel in bold:
-        if kernel != "rough" or len(bold) == 1:  # what is steep somewhere shows near the front
-            start = f"fast/space-{kernel}" if model == "joined" else None
-            found.append(Source(kernel=kernel, rows="space", starts_at=start))
-    for kernel in bold:
-        like = "additive" if kernel == "rough" else kernel
-        found.append(Source(kernel=kernel, rows="mixed", starts_at=f"{model}/space-{like}"))
-    return tuple(found)
+    if model == "slow":  # few rows, all of them used
+        return tuple(Source(kernel=kernel, rows="mixed") for kernel in kernels)
+    bold: Sequence[KernelKind] = [k for k in kernels if k not in ("smooth", "cautious")]
+    bold = bold or kernels
+    space = [
+        Source(
+            kernel=kernel,
+            rows="space",
+            starts_at=f"fast/space-{kernel}" if model == "joined" else None,
+        )
+        for kernel in bold
+    ]
+    mixed = [
+        Source(kernel=kernel, rows="mixed", starts_at=f"{model}/space-{kernel}") for kernel in bold
+    ]
+    return (*space, *mixed)
 
 
 @dataclass(frozen=True, kw_only=True)

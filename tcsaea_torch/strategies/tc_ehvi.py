@@ -7,7 +7,7 @@ f = f_f, s = f_s, D_f the points with a fast value and D_s those with a slow one
 1. Models. A Gaussian process for each objective, with a constant trend and one of several
    kernels: joint, r = exp(-sum_k theta_k d_k^2), or additive of second order [Duvenaud2011],
 
-       r = (sum_k a_k z_k + w sum_{k<l} a_k a_l z_k z_l) / U0,   z_k = exp(-theta_k |d_k|^p).
+       r = (sum_k a_k z_k + w sum_{k<l} a_k a_l z_k z_l) / U0,   z_k = exp(-theta_k d_k^2).
 
    Most kinds fit a nugget, so that what is rough in a function does not bend the rest. GP_f's
    kernel is the one with the smallest leave-one-out errors, space-filling points and others
@@ -118,10 +118,10 @@ class TCEHVI:
     asynchronous: bool = False
     """Whether it proposes at any time, for free workers; then values count when they come."""
     kernels: tuple[KernelKind, ...] = KERNEL_KINDS
-    """Kernels to choose from by how well they predict rows that are left out: "joint";
-    "additive"; "smooth", which is additive with a prior on theta, for GP_s with few rows; and
-    "rough", which is additive with power 1, for GP_f and rows of synthetic values. Of GP_s'
-    kernels the first is used unless another one is clearly better."""
+    """Kernels to choose from by how well they predict rows that are left out: "joint" and
+    "additive"; and for GP_s, which has few rows, "smooth" and "cautious", which are additive
+    with a prior on theta. Of GP_s' kernels the first is used unless another one is clearly
+    better."""
     link: LinkConfig | None = field(default_factory=LinkConfig)
     """How the slow objective may follow from the fast one; None: no synthetic values."""
     calibrated: bool = True

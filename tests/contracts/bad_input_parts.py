@@ -116,7 +116,7 @@ for switch in (
 bad("TCEHVI", "kernels", [
     ("none", None, "a sequence"), ("text", "joint", "a sequence"), ("empty", (), "at least one"),
     ("misspelt", ("aditive",), "did you mean 'additive'?", "'aditive'"),
-    ("number", (3,), "one of additive, joint, rough, smooth", "3"),
+    ("number", (3,), "one of additive, cautious, joint, smooth", "3"),
 ])  # fmt: skip
 bad("TCEHVI", "link", objects("a LinkConfig", optional=True))
 bad("TCEHVI", "search", objects("a RVEAConfig"))

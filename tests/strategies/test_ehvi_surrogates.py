@@ -21,8 +21,6 @@ from tests.strategies.learners import (
     training,
 )
 
-OF_SLOW = [kind for kind in KERNEL_KINDS if kind != "rough"]
-
 
 @pytest.fixture
 def fits(monkeypatch):
@@ -49,13 +47,15 @@ def learned(some, state, n, kind, clock, fits):
 
 def test_sources_are_those_of_the_model():
     names = lambda *args: [source.name for source in sources(*args)]  # noqa: E731
-    # Rough kernels are for rows near the front, smooth ones for GP_s.
-    fast = ["space-joint", "space-additive", "mixed-joint", "mixed-additive", "mixed-rough"]
+    # Smooth and cautious kernels are for GP_s.
+    fast = ["space-joint", "space-additive", "mixed-joint", "mixed-additive"]
     assert names("fast", KERNEL_KINDS) == names("joined", KERNEL_KINDS) == fast
-    assert names("slow", KERNEL_KINDS) == [f"mixed-{kind}" for kind in OF_SLOW]
-    assert OF_SLOW[0] == "joint"
-    assert names("slow", ("rough", "smooth")) == ["mixed-smooth"]
+    assert names("slow", KERNEL_KINDS) == [f"mixed-{kind}" for kind in KERNEL_KINDS]
+    assert KERNEL_KINDS[0] == "joint"
     assert names("fast", ("smooth", "joint")) == ["space-joint", "mixed-joint"]
+    assert names("fast", ("smooth", "cautious")) == [
+        "space-smooth", "space-cautious", "mixed-smooth", "mixed-cautious"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("kernel", KERNEL_KINDS)
@@ -80,22 +80,12 @@ def test_fits_begin_where_related_ones_have_ended():
     assert set(starts["slow"].values()) == {None}
     assert starts["fast"] == {
         "space-joint": None, "space-additive": None, "mixed-joint": "fast/space-joint",
-        "mixed-additive": "fast/space-additive", "mixed-rough": "fast/space-additive",
+        "mixed-additive": "fast/space-additive",
     }  # fmt: skip
     assert starts["joined"] == {
         "space-joint": "fast/space-joint", "space-additive": "fast/space-additive",
         "mixed-joint": "joined/space-joint", "mixed-additive": "joined/space-additive",
-        "mixed-rough": "joined/space-additive",
     }  # fmt: skip
-
-
-def test_a_rough_kernel_begins_from_scratch_where_there_is_no_additive_one(fits):
-    some = learner(kernels=("joint", "rough"))
-    state = some.fit({}, training(20), "space", 20)
-    some.fit(state, training(20), "mixed", 20)
-    assert [init is None for _, _, init in fits] == [True, False, True]
-    assert fits[2][1].p == 1.0
-    assert fits[2][1].options.max_evaluations == fits[0][1].options.max_evaluations
 
 
 # --- when fits are due ---
@@ -154,7 +144,7 @@ def test_only_sources_of_such_rows_are_fitted(fits):
     state, made = learned(some, {}, 20, "space", 20, fits)
     assert made == 2
     state, made = learned(some, state, 20, "mixed", 20, fits)
-    assert made == 3
+    assert made == 2
     assert {key.split(".")[0] for key in state if ".theta" in key} == {
         f"fast/{source.name}" for source in some.sources
     }
@@ -183,7 +173,7 @@ def test_a_fit_is_that_of_its_kernel_and_its_rows(fits):
 def test_kernels_are_what_they_are_said_to_be():
     kinds = {kind: config_of(kind) for kind in KERNEL_KINDS}
     assert {kind for kind, config in kinds.items() if config.kernel == "additive"} == {
-        "additive", "smooth", "rough"
+        "additive", "smooth", "cautious"
     }  # fmt: skip
     fitted = {kind for kind, config in kinds.items() if config.nugget == "fit"}
     assert fitted == {"joint", "additive", "smooth"}
@@ -192,7 +182,6 @@ def test_kernels_are_what_they_are_said_to_be():
         prior = kinds[kind].nugget_prior
         assert prior is not None
         assert low < prior[0] < high
-    assert {kind for kind, config in kinds.items() if config.p == 1.0} == {"rough"}
     # The sum of a joint kernel's thetas has one prior, whatever the number of dimensions.
     assert kinds["joint"].theta_prior == (pytest.approx(12.0 / D), 3.5)
 
@@ -212,36 +201,37 @@ def test_thetas_of_joint_kernels_have_a_prior_in_all_models(fits, model, d):
         assert spread == 3.5
 
 
-def test_the_slow_objective_has_a_smooth_fit(fits):
+def test_the_slow_objective_has_cautious_fits(fits):
     state = learner("slow").fit({}, training(10), "mixed", 10)
     found = [replace(config, options=BFGSOptions()) for _, config, _ in fits]
-    assert found == [config_of(kernel) for kernel in OF_SLOW]
-    for kernel in OF_SLOW:
+    assert found == [config_of(kernel) for kernel in KERNEL_KINDS]
+    for kernel in ("joint", "additive", "smooth"):
         low, high = config_of(kernel).nugget_range
         nugget = state[f"slow/mixed-{kernel}.nugget"]
         assert ((nugget > 0.99 * low) & (nugget < 1.01 * high)).all()
-    # Its thetas stay near the prior's, which those of the bold fit need not.
-    spread = {
-        kernel: state[f"slow/mixed-{kernel}.theta"].log().abs().max()
-        for kernel in ("additive", "smooth")
-    }
-    assert spread["smooth"] < 4.0 < spread["additive"]
+    assert "slow/mixed-cautious.nugget" not in state
+    # Their thetas stay near the prior's, which those of the bold fit need not.
+    for kernel, centre, limit in (("smooth", 1.0, 4.0), ("cautious", 20.0, 3.0)):
+        distance = {
+            name: (state[f"slow/mixed-{name}.theta"] / centre).log().abs().max()
+            for name in ("additive", kernel)
+        }
+        assert distance[kernel] < limit < distance["additive"]
 
 
 def test_fits_are_warm_shorter_and_begin_where_they_should(fits):
-    some, state = learner(kernels=("joint", "additive", "rough")), {}
+    some, state = learner(kernels=("joint", "additive")), {}
     state = some.fit(state, training(20), "space", 20)
     state = some.fit(state, training(20), "mixed", 20)
     of = lambda call: (call[1].options.max_evaluations, call[2])  # noqa: E731
     cold, related = list(map(of, fits[:2])), list(map(of, fits[2:]))
     assert [init for _, init in cold] == [None, None]
-    starts = [state[f"fast/space-{kernel}.theta"] for kernel in ("joint", "additive", "additive")]
-    for (length, init), theta in zip(related, starts, strict=True):
+    for kernel, (length, init) in zip(("joint", "additive"), related, strict=True):
         assert length < cold[0][0] == cold[1][0]
-        assert torch.equal(init.theta, theta)
+        assert torch.equal(init.theta, state[f"fast/space-{kernel}.theta"])
         assert init.p is init.variance is None
     again = some.fit(state, training(40), "space", 40)
-    warm, init = of(fits[5])
+    warm, init = of(fits[4])
     assert warm < related[0][0]
     assert torch.equal(init.theta, state["fast/space-joint.theta"])
     assert not torch.equal(again["fast/space-joint.theta"], state["fast/space-joint.theta"])
@@ -254,8 +244,8 @@ def test_noise_is_fitted_where_it_is_said_to_be(fits):
     assert (state["fast/space-joint.nugget"] >= 1e-6 * (1 - 1e-12)).all()
     models, _ = noisy.choose(state, training(20), CONSTANT[:, None].expand(B, 20), 20)
     assert models.groups[0].surrogate.hyperparameters.nugget is not None
-    exact = learner(kernels=("rough",)).fit({}, training(9), "space", 9)
-    assert "fast/space-rough.nugget" not in exact
+    exact = learner(kernels=("cautious",)).fit({}, training(9), "space", 9)
+    assert "fast/space-cautious.nugget" not in exact
 
 
 # --- choosing ---
@@ -263,7 +253,7 @@ def test_noise_is_fitted_where_it_is_said_to_be(fits):
 
 def test_noise_is_fitted_over_all_of_its_range_by_any_kernel(fits):
     learner("slow", noisy=True).fit({}, training(20), "mixed", 20)
-    assert len(fits) == len(OF_SLOW)
+    assert len(fits) == len(KERNEL_KINDS)
     for _, config, _ in fits:
         assert (config.nugget, config.nugget_prior) == ("fit", None)
         assert config.nugget_range == (1e-6, 1.0)
@@ -369,7 +359,7 @@ def test_uncertain_values_are_learned_from():
 @pytest.mark.parametrize(("shrink", "limit"), [(1e-6, 100.0), (1e6, 0.01)])
 def test_the_factor_of_leave_one_out_errors_has_limits(shrink, limit):
     # Where rows are noisy, sigma^2 is that of the fit, here a wrong one.
-    some, train = learner(kernels=("rough",), calibrated=True), training(24, noise=1e-9)
+    some, train = learner(kernels=("cautious",), calibrated=True), training(24, noise=1e-9)
     state = some.fit({}, train, "space", 24)
     state = some.fit(state, train, "mixed", 24)
     for source in some.sources:

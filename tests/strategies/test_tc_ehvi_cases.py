@@ -133,7 +133,7 @@ def test_constant_objectives(which):
 # ---------------------------------------------------------------- shapes and budgets
 
 
-@pytest.mark.parametrize("kernels", [("joint",), ("additive", "rough")])
+@pytest.mark.parametrize("kernels", [("joint",), ("additive", "cautious")])
 @pytest.mark.parametrize(("d", "n_slow", "n_init"), [(1, 15, 6), (4, 15, 10), (60, 23, 20)])
 def test_dimensions(kernels, d, n_slow, n_init):
     problem, strategy = Toy(d=d, tau=3.0), TCEHVI(**{**QUICK, "kernels": kernels})
