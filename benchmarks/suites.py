@@ -106,7 +106,6 @@ PARTS: dict[str, dict[str, Any]] = {
     "space-filling start": {"space_share": 0.0},
     "spread": {"spread_share": 0.0},
     "points between": {"between_share": 0.0},
-    "sure rows": {"sure_share": 0.0},
     "joint kernel": {"kernels": ["additive", "smooth", "cautious"]},
     "additive kernel": {"kernels": ["joint", "smooth", "cautious"]},
     "smooth kernel": {"kernels": ["joint", "additive", "cautious"]},

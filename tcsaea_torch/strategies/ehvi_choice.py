@@ -1,6 +1,5 @@
 """Which points TC-EHVI evaluates next: slow ones first, of known and new points; then fast ones."""
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -22,12 +21,6 @@ _N_SHORT = 150
 """Candidates of largest EHVI that are chosen from one after the other."""
 _N_ROWS = 128
 """The same of the archive's rows."""
-_N_SURE = 32
-"""The same of rows whose slow values a link knows."""
-
-_LEAST_GAIN = math.log(1e-6)
-"""Least hypervolume for which a row is measured that a link knows: its logarithm, in units of
-the front's extents."""
 
 _Chosen = tuple[Float[Tensor, "b s d"], Bool[Tensor, "b s"]]
 
@@ -52,7 +45,6 @@ class Choice:
     def slow_points(
         self,
         n: Int[Tensor, " b"],
-        n_sure: Int[Tensor, " b"],
         n_fast: Int[Tensor, " b"],
         front: Front,
     ) -> tuple[Bool[Tensor, "b n"], Float[Tensor, "b s d"], Bool[Tensor, "b s"], Front]:
@@ -60,7 +52,6 @@ class Choice:
 
         Args:
             n: How many each run takes.
-            n_sure: How many of these go to rows of which a link is sure, if there are such.
             n_fast: How many fast evaluations new points may cost. Where rows are too few, it
                 is the budget that counts.
             front: What is to be improved.
@@ -75,8 +66,6 @@ class Choice:
             return torch.zeros_like(asked), pool.X[:, :0], pool.score[:, :0] > 0, front
         free = known.fast & ~asked
         told = self._predict_rows()
-        rows, front = self._sure_rows(told[0], free, torch.minimum(n, n_sure), front)
-        n, free = n - rows.sum(dim=1), free & ~rows
         score = self._score_of_rows(*told, front).masked_fill(~free, -torch.inf)
         best = score.argsort(dim=1, descending=True, stable=True)[:, :_N_ROWS]
         k = best.shape[1]
@@ -98,37 +87,12 @@ class Choice:
         may = torch.cat([free.gather(1, best), is_new], dim=1)
         picks, count = greedy_ehvi(mean, covariance, may, front, n, n_slots, self._likely(X))
         is_row = count & (picks < k)
-        rows = rows | _marked(rows, best.gather(1, picks.clamp_max(k - 1)), is_row)
+        rows = _marked(asked, best.gather(1, picks.clamp_max(k - 1)), is_row)
         front = front.with_points(take_rows(mean, picks), count)
         n_new = torch.minimum(n - is_row.sum(dim=1), n_left)
         chosen, is_chosen = take_rows(X, picks), count & ~is_row
         chosen, is_chosen = fill(chosen, is_chosen, n_new, self.run, self.clearance)
         return rows, chosen, is_chosen, front
-
-    def _sure_rows(
-        self,
-        mean: Float[Tensor, "b n 2"],
-        free: Bool[Tensor, "b n"],
-        n: Int[Tensor, " b"],
-        front: Front,
-    ) -> tuple[Bool[Tensor, "b n"], Front]:
-        """Choose rows by the hypervolume of their means, where a link is believed.
-
-        EHVI prefers what is uncertain, and goes on doing so where the models are wrong. These
-        rows are known to fill the front's gaps.
-        """
-        rows, n_slots, synthetic = torch.zeros_like(free), int(n.amax()), self.models.synthetic
-        if synthetic is None or self.noisy or n_slots == 0 or free.shape[1] == 0:
-            return rows, front
-        score = self._score_of_rows(mean, torch.zeros_like(mean), front)
-        may = free & (synthetic.believed < torch.inf) & (score > _LEAST_GAIN)
-        score = score.masked_fill(~may, -torch.inf)
-        best = score.argsort(dim=1, descending=True, stable=True)[:, :_N_SURE]
-        mean, k = front.scale(take_rows(mean, best)), best.shape[1]
-        exact = mean.new_zeros(len(mean), 2, k, k)
-        picks, count = greedy_ehvi(mean, exact, may.gather(1, best), front, n, n_slots)
-        rows = _marked(rows, best.gather(1, picks), count)
-        return rows, front.with_points(take_rows(mean, picks), count)
 
     def _predict_rows(self) -> tuple[Float[Tensor, "b n 2"], Float[Tensor, "b n 2"]]:
         """Return means and variances of the values of all rows with a fast one."""

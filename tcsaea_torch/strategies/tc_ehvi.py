@@ -45,11 +45,9 @@ f = f_f, s = f_s, D_f the points with a fast value and D_s those with a slow one
    (V s' + v' m_s) / (V + v') and the variance V v' / (V + v'). Where s' is not believed, they
    are m_s and V, so that a measurement may tell who is right. A new point gets both values at
    once. One after the other is chosen, each being believed to have its predicted value, and
-   the covariances C of the others shrinking by C_{:,j} C_{j,:} / C_jj. EHVI prefers what is
-   uncertain, and goes on doing so where the models are wrong. So a share of the slow
-   evaluations goes to points where s' is believed, by what their means alone would add to the
-   front. Fast evaluations go to new points: a share of them far from P and from each other on
-   the predicted front, some between neighbours in P, the rest by EHVI.
+   the covariances C of the others shrinking by C_{:,j} C_{j,:} / C_jj. Fast evaluations go to
+   new points: a share of them far from P and from each other on the predicted front, some
+   between neighbours in P, the rest by EHVI.
 
 5. Time. u slow evaluations take as long as u tau fast ones. In a period, u points get their
    slow value while u tau new points get their fast one: both are chosen with what is
@@ -143,9 +141,6 @@ class TCEHVI:
     """Share of the later fast evaluations that spread over the predicted front."""
     between_share: float = 0.2
     """Share of them that lie between neighbours of the known front, whatever the models say."""
-    sure_share: float = 1 / 3
-    """Share of the slow evaluations that go to points of which a link is believed, by what their
-    predicted values would add to the front, if there are such points."""
     objective_lower_bounds: tuple[float | None, float | None] = (None, None)
     """What no (fast, slow) value falls below, minimised, in the user's units; None: unknown.
     An objective to be maximised counts with its sign changed."""
@@ -175,7 +170,7 @@ class TCEHVI:
         if self.link is not None:
             check_instance("link", self.link, LinkConfig)
         check_instance("search", self.search, RVEAConfig)
-        shares = ("space_share", "spread_share", "between_share", "sure_share")
+        shares = ("space_share", "spread_share", "between_share")
         keep_checked(self, check_real, *shares, minimum=0.0, maximum=1.0)
         keep_checked(self, check_optional_pair, "objective_lower_bounds")
         keep_checked(self, check_real, "clearance", minimum=0.0, maximum=0.5)
@@ -314,8 +309,7 @@ class TCEHVI:
         )
         # Free workers are asked for no more fast values than they can begin with.
         n_both = n_fast if self.asynchronous else run.left[:, FAST]
-        n_sure = _share_of(self.sure_share, n_slow, run, "n sure", step)
-        rows, X_both, is_both, front = choice.slow_points(n_slow, n_sure, n_both, pool.front)
+        rows, X_both, is_both, front = choice.slow_points(n_slow, n_both, pool.front)
         n_fast = (n_fast - is_both.sum(dim=1)).clamp_min(0)
         n_spread = torch.floor(self.spread_share * n_fast.double() + 0.5).long()
         n_between = _share_of(self.between_share, n_fast, run, "n between", step)

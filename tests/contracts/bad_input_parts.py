@@ -120,7 +120,7 @@ bad("TCEHVI", "kernels", [
 ])  # fmt: skip
 bad("TCEHVI", "link", objects("a LinkConfig", optional=True))
 bad("TCEHVI", "search", objects("a RVEAConfig"))
-for share in ("space_share", "spread_share", "between_share", "sure_share"):
+for share in ("space_share", "spread_share", "between_share"):
     bad("TCEHVI", share, reals(0, 1))
 bad("TCEHVI", "objective_lower_bounds", [
     ("none", None, "a pair"), ("number", 0.0, "a pair"), ("text", "00", "a pair"),

@@ -58,12 +58,11 @@ def choice_of(rows, pool, *, b=1, noisy=False, n_fast_left=50, ref_point=None, s
     )  # fmt: skip
 
 
-def taken(choice, n, n_fast=None, n_sure=None):
+def taken(choice, n, n_fast=None):
     """Return each run's rows and new points; new ones may cost all of the fast budget."""
     n = torch.as_tensor(n)
     n_fast = choice.run.left[:, FAST] if n_fast is None else torch.as_tensor(n_fast)
-    n_sure = torch.zeros_like(n) if n_sure is None else torch.as_tensor(n_sure)
-    rows, X, is_new, front = choice.slow_points(n, n_sure, n_fast, choice.pool.front)
+    rows, X, is_new, front = choice.slow_points(n, n_fast, choice.pool.front)
     assert rows.shape == choice.run.archive.observed.shape[:2]
     assert X.shape[:2] == is_new.shape
     # The front holds what is believed of the chosen, but for random ones.
@@ -179,44 +178,6 @@ def test_a_row_that_a_link_says_is_bad_is_left():
     choice = told_of(choice, rows, 5.0, is_believed=True)
     (others,), _ = taken(choice, [4])
     assert not set(rows) & set(others)
-
-
-def test_some_slow_values_go_to_what_a_link_is_sure_of():
-    """EHVI alone takes uncertain new points; a share fills gaps with what is known."""
-    choice = choice_of(near_front(1, N_FAST, width=0.01), near_front(1, N_POOL, seed=9), sd=0.3)
-    rows = list(range(N_BOTH, N_BOTH + N_FAST))
-    y = Toy().evaluate(choice.known.X)[0, rows, SLOW]
-    choice = told_of(choice, rows, y, is_believed=True)
-    n = 4
-    alone = taken(choice, [n])
-    assert len(alone[0][0]) < n
-    (found,), (new,) = taken(choice, [n], n_sure=[n])
-    assert found == greedy(no_pool(choice), n)[0]
-    assert len(new) == 0
-    (some,), (new,) = taken(choice, [n], n_sure=[1])
-    assert set(greedy(no_pool(choice), 1)[0]) <= set(some)
-    assert len(some) + len(new) == n
-
-
-def no_pool(choice):
-    pool = choice.pool
-    return replace(choice, pool=replace(pool, X=pool.X[:, :0], score=pool.score[:, :0]))
-
-
-@pytest.mark.parametrize("why", ["noisy", "not believed", "no gain", "no link"])
-def test_nothing_is_sure(why):
-    pool, rows = near_front(1, N_POOL, width=0.01), near_bad(1, N_FAST)
-    choice = choice_of(rows, pool, noisy=why == "noisy")
-    if why != "no link":
-        y = 3.0 if why == "no gain" else -50.0
-        choice = told_of(choice, list(range(N_BOTH, N_BOTH + 3)), y,
-                         is_believed=why != "not believed")  # fmt: skip
-    rows, front = choice._sure_rows(
-        choice._predict_rows()[0], choice.known.fast & ~choice.known.slow,
-        torch.tensor([2]), choice.pool.front,
-    )  # fmt: skip
-    assert not rows.any()
-    assert front.alive.sum() == choice.pool.front.alive.sum()
 
 
 @pytest.mark.parametrize("noisy", [False, True])
