@@ -28,7 +28,7 @@ $(VENV)/.docs $(VENV)/.notebooks: $(VENV)/.%: $(VENV)/.installed
 	touch $@
 
 slow: $(VENV)/.installed
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow --timeout 7200
 
 # With the lowest versions of pyproject.toml, but for torch, whose older builds for the CPU are not
 # on the index. Pictures look a little different then; matplotlib 3.8 warns beside newer pyparsing.
@@ -42,7 +42,7 @@ test-minimal:
 	sed -n '/^dependencies = /,/^dask = /s/^    "\([a-z_]*\)>=\(.*\)",$$/\1==\2/p' pyproject.toml \
 		| grep -v '^torch==' >> $(MINIMAL)/constraints.txt
 	$(MINIMAL)/bin/python -m pip install --quiet -c $(MINIMAL)/constraints.txt -e '.[plot]' \
-		beartype hypothesis pytest 'pyparsing<3.2'
+		beartype hypothesis pytest pytest-timeout 'pyparsing<3.2'
 	$(MINIMAL)/bin/python -m pytest $(MINIMAL_TESTS) --ignore tests/plotting/test_images.py
 
 lint: $(VENV)/.installed

@@ -57,7 +57,7 @@ class OwnThreads(Executor):
         to end when the interpreter does can take the whole process down with it.
         """
         with self._lock:
-            self._is_shut, threads = True, list(self._threads)
+            self._is_shut, threads = True, self._threads.copy()
             busy = {thread for call, thread in self._running.items() if not call.done()}
             with suppress(Empty):
                 while cancel_futures:
@@ -66,7 +66,8 @@ class OwnThreads(Executor):
                         call[0].cancel()
             for _ in threads:
                 self._calls.put(None)
-        for thread in threads:
+        # A call, or what is called when it is done, may ask for the end of its own thread.
+        for thread in threads - {threading.current_thread()}:
             if wait:
                 thread.join()
             elif thread not in busy:

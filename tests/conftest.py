@@ -9,9 +9,9 @@ import jaxtyping
 import pytest
 import torch
 
-import tests.typecheck  # noqa: F401  the hook below names it
+from tests import typecheck
 
-jaxtyping.install_import_hook("tcsaea_torch", "tests.typecheck.checked")
+typecheck.install("tcsaea_torch")
 
 REFERENCE = Path(__file__).parent / "reference"
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
@@ -23,6 +23,11 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def _first_calls_are_checked() -> None:
+    typecheck.n_calls.clear()
 
 
 @pytest.fixture(autouse=True)

@@ -138,9 +138,11 @@ def main(n, seed, folder):
     expected = decisions(expected)
     whole, n_killed, n_finished = time.perf_counter() - start, 0, 0
     while n_killed < n:
-        path, said, is_over = folder / f"{n_finished}.db", [], False
+        path, said, is_over, longest = folder / f"{n_finished}.db", [], False, 0.4 * whole
         while not is_over:
-            lines, is_over = killed(path, rng.uniform(0, 0.4 * whole))
+            lines, is_over = killed(path, rng.uniform(0, longest))
+            # One decision may take longer than that, and then no child would get beyond it.
+            longest = 0.4 * whole if lines else 1.2 * longest
             n_killed += not is_over
             said += lines
             if Journal.exists(path):

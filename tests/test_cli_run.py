@@ -18,6 +18,7 @@ import tcsaea_torch as tc
 from tcsaea_torch import cli
 from tcsaea_torch.study import Study
 from tests.boxes import QUICK, calls, here, n_done, run, write
+from tests.test_processes import as_in_the_foreground
 
 PATIENCE = 120.0
 __all__ = ["here"]
@@ -173,8 +174,7 @@ def begin(*arguments):
         [sys.executable, "-m", "tcsaea_torch.cli", "run", *arguments],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONPATH": str(Path(tc.__file__).parents[1])},
-        # What starts a test in the background may have it ignore Ctrl-C.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        preexec_fn=as_in_the_foreground,
     )  # fmt: skip
 
 

@@ -502,9 +502,10 @@ def test_a_prediction_does_not_depend_on_the_others_in_the_call():
     X, Z = torch.tensor(points(15)), torch.tensor(points(40, 1))
     gp = fit_kriging(X, slow(X), p="ard")
     together, alone = gp.posterior(Z), [gp.posterior(z.unsqueeze(0)) for z in Z]
-    for name in ("mean", "variance"):
+    # Variances are differences of numbers of the size of y's variance: that is what is rounded.
+    for name, atol in (("mean", 1e-12), ("variance", 1e-11)):
         rows = torch.cat([getattr(posterior, name) for posterior in alone])
-        torch.testing.assert_close(getattr(together, name), rows, rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(getattr(together, name), rows, rtol=1e-9, atol=atol)
 
 
 def test_a_model_can_be_copied_after_a_prediction_with_gradients():

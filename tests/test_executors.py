@@ -213,6 +213,24 @@ def test_idle_threads_end_with_the_lanes_and_busy_ones_are_not_waited_for():
     hanging.result(PATIENCE)
 
 
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_thread_may_ask_for_its_own_end(waits):
+    """A thread that waited for itself would get an exception, and the others no end."""
+    threads = OwnThreads("ending", 2)
+    assert threads.submit(int).result(PATIENCE) == 0  # a thread comes with each of the first calls
+
+    def end():
+        threads.shutdown(wait=waits)
+        return threading.current_thread()
+
+    own = threads.submit(end).result(PATIENCE)
+    own.join(PATIENCE)
+    assert not own.is_alive()
+    assert not any(thread.name == "ending" for thread in threading.enumerate())
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        threads.submit(int)
+
+
 def test_a_run_leaves_no_threads():
     problem = tc.Problem(fast=sum, slow=max, bounds=[[0.0, 0.0], [1.0, 1.0]], tau=2)
     before = set(threading.enumerate())

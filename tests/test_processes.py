@@ -25,6 +25,11 @@ def eventually(condition):
     return found
 
 
+def as_in_the_foreground():
+    """Heed Ctrl-C, which is ignored by what a shell starts in the background, and its children."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def number_in(path):
     """Return the number in a file, or 0 while it is not there or not complete."""
     text = path.read_text() if path.exists() else ""
@@ -124,7 +129,11 @@ command.CommandObjective(["sh", "-c", script, "{x0}"], grace_s=0.1)([0.5])
 @pytest.mark.parametrize("script", [WAITS_FOREVER, NEVER_KNOWS], ids=["runs", "starts"])
 def test_no_program_outlives_its_process(tmp_path, script, sent):
     pids = tmp_path / "pid"
-    with subprocess.Popen([sys.executable, "-c", script, str(pids)], stderr=-3) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(pids)],
+        stderr=subprocess.DEVNULL,
+        preexec_fn=as_in_the_foreground,
+    ) as process:
         pid = eventually(lambda: number_in(pids))
         assert is_alive(pid)
         process.send_signal(sent)

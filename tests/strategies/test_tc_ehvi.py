@@ -271,12 +271,12 @@ def test_asynchronous_no_worker_waits(workers):
     """But fast ones while slow evaluations have released none, and at the end."""
     clock = VirtualExecutor(time_slow=stats.lognorm(0.4, scale=5), workers=workers, seed=2)
     strategy = TCEHVI(**QUICK, asynchronous=True)
-    result = minimize(Toy(), n_slow=15, n_init=6, strategy=strategy, executor=clock, progress=False)
-    assert (result.n_fast, result.n_slow) == (75, 15)
+    result = minimize(Toy(), n_slow=12, n_init=6, strategy=strategy, executor=clock, progress=False)
+    assert (result.n_fast, result.n_slow) == (60, 12)
     assert len(result.all_X.unique(dim=0)) == len(result.all_X)
     slow = sorted((i.start, i.end) for i in clock.timeline if i.lane == "slow")
     n = 1 if workers == 1 else 3
-    for k in range(n, 15):  # each begins when one has ended
+    for k in range(n, 12):  # each begins when one has ended
         assert slow[k][0] == sorted(end for _, end in slow[:k])[k - n]
 
 
@@ -366,5 +366,6 @@ def test_a_run_has_its_own_link_or_none_whatever_the_others_of_its_batch_have():
     assert (states[-1]["link.choice"] >= 0).tolist() == [True, False]
     for i, problem in enumerate(pair):
         alone = run_batch(problem, TCEHVI(**QUICK), [i], **budget).archive
-        assert (alone.X[0] - together.archive.X[i]).abs().max() < 1e-8
-        assert torch.equal(alone.observed[0], together.archive.observed[i])
+        mine = together.archive.observed[i].any(dim=-1)  # others may have more rows
+        assert (alone.X[0] - together.archive.X[i][mine]).abs().max() < 1e-8
+        assert torch.equal(alone.observed[0], together.archive.observed[i][mine])

@@ -75,13 +75,14 @@ def test_each_run_of_a_batch_has_its_own_or_none_has():
 def test_a_reference_point_that_is_not_used_changes_nothing():
     with_point = Toy(ref_point=[0.2, 0.6])
     strategy = TCEHVI(**QUICK, uses_ref_point=False)
-    found = run_batch(with_point, strategy, [3], **BUDGET).archive
-    expected = run_batch(Toy(), strategy, [3], **BUDGET).archive
+    budget = {**BUDGET, "n_steps": 7}  # two periods
+    found = run_batch(with_point, strategy, [3], **budget).archive
+    expected = run_batch(Toy(), strategy, [3], **budget).archive
     assert torch.equal(found.X, expected.X)
     assert torch.equal(found.observed, expected.observed)
-    default = run_batch(Toy(), replace(strategy, uses_ref_point=True), [3], **BUDGET).archive
+    default = run_batch(Toy(), replace(strategy, uses_ref_point=True), [3], **budget).archive
     assert torch.equal(default.X, expected.X)
-    used = run_batch(with_point, replace(strategy, uses_ref_point=True), [3], **BUDGET).archive
+    used = run_batch(with_point, replace(strategy, uses_ref_point=True), [3], **budget).archive
     assert not torch.equal(used.X, expected.X)
 
 
