@@ -199,20 +199,21 @@ def parts(store: Store, suite: Suite) -> Table:
         store: Where the runs are.
         suite: What to show.
     """
-    rows = {d: tables.chosen_rows(store, suite, d) for d in suite.definitions}
-    whole = {d.problem: rows[d] for d in suite.definitions if d.settings not in suite.parts}
+    whole = {d.problem: d for d in suite.definitions if d.settings not in suite.parts}
     families = [name for name in ("dtlz", "uf") if any(p.startswith(name) for p in whole)]
     lines: list[Line] = []
-    used = [row for found in whole.values() for row in found]
+    used: list[Row] = []
     for settings, part in suite.parts.items():
-        pairs = {
-            d.problem: (_igd(rows[d]), _igd(whole[d.problem]))
-            for d in suite.definitions
-            if d.settings == settings and rows[d] and whole.get(d.problem)
-        }
+        pairs: dict[str, tuple[list[float], list[float]]] = {}
+        for d in suite.definitions:
+            if d.settings == settings and d.problem in whole:
+                without = tables.chosen_rows(store, suite, d)
+                with_all = _of_the_code(without, store, suite, whole[d.problem])
+                if with_all:
+                    pairs[d.problem] = (_igd(without), _igd(with_all))
+                    used += without + with_all
         if not pairs:
             continue
-        used += [row for d in suite.definitions if d.settings == settings for row in rows[d]]
         ratio = {
             name: statistics.fmean(without) / statistics.fmean(with_all)
             for name, (without, with_all) in pairs.items()
@@ -251,6 +252,14 @@ def parts(store: Store, suite: Suite) -> Table:
             "worse / better", "problems"]  # fmt: skip
     return _table(f"{suite.name}-parts", f"{suite.name}: what each part is worth", suite, head,
                   body, legend, lines, used)  # fmt: skip
+
+
+def _of_the_code(like: list[Row], store: Store, suite: Suite, definition: Definition) -> list[Row]:
+    """Return rows by the code that made others; what newer code gains is not a part's worth."""
+    made_by = {(row["code"], row["device"]) for row in like}
+    rows = store.rows(definition)
+    seeds = suite.seeds
+    return [r for r in rows if r["seed"] in seeds and (r["code"], r["device"]) in made_by]
 
 
 def _igd(rows: Sequence[Row]) -> list[float]:

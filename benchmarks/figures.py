@@ -5,6 +5,7 @@ import statistics
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -57,15 +58,14 @@ def save(store: Store, suite: Suite, folder: Path) -> list[Path]:
 
 
 def traced(store: Store, suite: Suite, definition: Definition, trace: str) -> Traced:
-    """Return a trace of the runs of this code or, without any, of the last code."""
-    rows = chosen_rows(store, suite, definition)
-    seeds = {row["seed"] for row in rows}
+    """Return a trace of the runs of this code or, without any, of the last code that left it."""
+    rows = chosen_rows(store, suite, definition, trace)
+    run = itemgetter("code", "device", "seed")
+    chosen = {run(row) for row in rows}
     curves: dict[int, Curve] = {}
     for point in store.traces(definition, trace):
-        same = rows and all(point[name] == rows[0][name] for name in ("code", "device"))
-        if same and point["seed"] in seeds:
+        if run(point) in chosen:
             curves.setdefault(point["seed"], []).append((point["x"], point["y"]))
-    rows = [row for row in rows if row["seed"] in curves]
     label = suite.labels.get(definition.column, definition.column)
     return Traced(definition=definition, label=label, by_seed=curves, rows=rows)
 
@@ -162,10 +162,20 @@ def _histories_by_problem(store: Store, suite: Suite) -> Iterator[tuple[str, Any
             group.append(replace(t, rows=rows))
     if groups:
         rows = [row for group in groups.values() for row in _rows(group)]
-        yield (
-            suite.name,
-            _panels(list(groups.values()), list(groups), _draw_histories, rows, size=(5.0, 4.0)),
-        )
+        panels, titles = list(groups.values()), list(groups)
+        figure = _panels(panels, titles, _draw_histories, rows, size=(5.0, 4.0))
+        _share_legend(figure)
+        yield suite.name, figure
+
+
+def _share_legend(figure: Any) -> None:
+    """Replace the panels' legends by one above them."""
+    entries: dict[str, Any] = {}
+    for ax in figure.axes:
+        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
+            entries.setdefault(label, handle)
+        ax.get_legend().remove()
+    figure.legend(entries.values(), entries, loc="outside upper center", ncols=len(entries))
 
 
 def _draw_histories(ax: Any, group: Sequence[Traced]) -> None:

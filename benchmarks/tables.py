@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from operator import itemgetter
 from pathlib import Path
 
 from scipy.stats import mannwhitneyu
@@ -170,12 +171,18 @@ def _paper_value(definition: Definition) -> tuple[float, float] | None:
     return paper_values().get((name, _IN_PAPER.get(definition.column, ""), definition.tau))
 
 
-def chosen_rows(store: Store, suite: Suite, definition: Definition) -> list[Row]:
+def chosen_rows(
+    store: Store, suite: Suite, definition: Definition, trace: str | None = None
+) -> list[Row]:
     """Return rows of the suite's seeds and of this code or, without any, of the last code.
 
-    They are of one device.
+    They are of one device, and of runs that left a `trace`, where one is named.
     """
     rows = [row for row in store.rows(definition) if row["seed"] in suite.seeds]
+    if trace is not None:
+        run = itemgetter("code", "device", "seed")
+        traced = {run(point) for point in store.traces(definition, trace)}
+        rows = [row for row in rows if run(row) in traced]
     if not rows:
         return []
     current = fingerprint(definition)

@@ -163,6 +163,17 @@ def test_each_part_is_worth_what_is_lost_without_it(tmp_path):
     assert "| climbing |  | 4 | 4 | 4 (uf1) | 4 (uf1) | 1 / 0 | 1 |" in table.markdown
 
 
+def test_a_part_is_compared_with_all_parts_of_the_same_code(tmp_path):
+    whole, part = WHOLE["dtlz1"], without("link", "dtlz1")
+    newer = {"code": "newer", "made": "2027-01-01T00:00:00+00:00"}
+    with Store(tmp_path) as store:
+        store.add(runs(whole, 0.1, 0.2) + runs(part, 0.3, 0.6))
+        store.add([{**r, **newer} for r in runs(whole, 0.01, 0.02)])
+        table, (link,) = parts(store, whole, part)
+    assert float(link["all"]) == pytest.approx(3.0)
+    assert "commits abc;" in table.markdown
+
+
 def test_families_without_problems_have_no_column(tmp_path):
     whole = replace(WHOLE["dtlz2"], problem="zdt1")
     with Store(tmp_path) as store:

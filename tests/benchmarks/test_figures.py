@@ -53,6 +53,18 @@ def test_traces_are_of_one_code_alone(tmp_path):
     assert [r["code"] for r in found.rows] == ["newer"]
 
 
+def test_newer_rows_without_a_trace_do_not_hide_an_older_one(tmp_path):
+    with Store(tmp_path) as store:
+        points = [(0.0, 1.0), (1.0, 0.5)]
+        store.add([row(DTLZ2, 0)], trace_of(DTLZ2, 0, "front", points))
+        store.add([row(DTLZ2, 1, code="newer", made="2027-02-01T00:00:00+00:00")])
+        found = figures.traced(store, suite_of("fronts", DTLZ2), DTLZ2, "front")
+        other = figures.traced(store, suite_of("fronts", DTLZ2), DTLZ2, "igd-history")
+    assert found.by_seed == {0: points}
+    assert [r["seed"] for r in found.rows] == [0]
+    assert (other.by_seed, other.rows) == ({}, [])
+
+
 def test_fronts_are_those_of_the_median_runs(tmp_path):
     systems = [Definition(problem="dtlz2", strategy=s) for s in ("waiting", "random", "tc-saea")]
     with Store(tmp_path) as store:
@@ -101,6 +113,9 @@ def test_histories_have_a_panel_for_each_problem_and_the_ends_of_peers(tmp_path)
     assert [ax.get_title() for ax in figure.axes] == ["dtlz2", "uf1"]
     first, second = figure.axes
     assert [line.get_ydata().tolist() for line in first.lines] == [[5.0, 2.0]]
+    (legend,) = figure.legends  # one for all panels
+    assert [text.get_text() for text in legend.get_texts()] == ["TC-EHVI", "peer:qlognehvi, end"]
+    assert [ax.get_legend() for ax in figure.axes] == [None, None]
     assert second.get_legend_handles_labels()[1] == ["TC-EHVI", "peer:qlognehvi, end"]
     (bars,) = second.containers
     assert (bars[0].get_xdata().tolist(), bars[0].get_ydata().tolist()) == ([200], [0.2])
