@@ -50,6 +50,7 @@ def execute(source: Path) -> Any:
 def main(names: list[str]) -> None:
     """Run the named notebooks, or all, one after the other."""
     os.environ.pop("SMOKE_TEST", None)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # more wait for each other on a busy machine
     path = [str(FOLDER.parent), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, path))  # this checkout's code
     sources = [FOLDER / Path(name).name for name in names] or sorted(FOLDER.glob("[0-9]*.py"))
