@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 
-.PHONY: demo test lint slow test-minimal docs notebooks clean
+.PHONY: demo test lint slow test-minimal test-integrations docs notebooks clean
 
 # The stamp is renewed when the dependencies change.
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -44,6 +44,15 @@ test-minimal:
 	$(MINIMAL)/bin/python -m pip install --quiet -c $(MINIMAL)/constraints.txt -e '.[plot]' \
 		beartype hypothesis pytest pytest-timeout 'pyparsing<3.2'
 	$(MINIMAL)/bin/python -m pytest $(MINIMAL_TESTS) --ignore tests/plotting/test_images.py
+
+# With the real Dask, submitit, Optuna, Ax and pymoo, which `make test` does without.
+INTEGRATIONS := build/integrations
+test-integrations:
+	$(PYTHON) -m venv $(INTEGRATIONS)
+	$(INTEGRATIONS)/bin/python -m pip install --quiet -c constraints.txt \
+		-e '.[dev,dask,optuna,ax,pymoo]' submitit ipywidgets
+	$(INTEGRATIONS)/bin/python -m pytest -m 'slow or not slow' tests/integrations tests/test_dask.py \
+		tests/test_jobs.py tests/test_progress.py tests/problems/test_pymoo_adaptor.py
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

@@ -24,9 +24,11 @@ def bars(err):
 
 @pytest.fixture
 def always_drawn(monkeypatch):
-    """Let tqdm draw after each event, as if evaluations took long."""
+    """Let the bar be drawn anew after each event, as if evaluations took long."""
     import tqdm.auto
 
+    free = SimpleNamespace(perf_counter=lambda: 0.0, thread_time=lambda: 0.0)
+    monkeypatch.setattr(progress, "time", free)
     original = tqdm.auto.tqdm
     monkeypatch.setattr(
         tqdm.auto, "tqdm", lambda **options: original(**{**options, "mininterval": 0.0})
