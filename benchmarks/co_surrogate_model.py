@@ -9,7 +9,7 @@ as often as tau allows: at the best of a random pool. All that differs are the m
 
 Each learns from all values of its own run, also the fast ones alone; runs of one seed begin with
 the same points. Hypervolume and IGD are those of the points with both values. Writes
-`results/co-surrogate-model.json` after each run.
+`results/co-surrogate-model.json` and `results/tables/co-surrogate-model.md` after each run.
 
 [Ament2023] S. Ament, S. Daulton, D. Eriksson, M. Balandat, E. Bakshy. Unexpected improvements
 to expected improvement for Bayesian optimization. NeurIPS 2023.
@@ -17,12 +17,16 @@ to expected improvement for Bayesian optimization. NeurIPS 2023.
 
 import argparse
 import json
+import math
+import multiprocessing
 import statistics
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +50,9 @@ from tcsaea_torch.rng import latin_hypercube, uniforms
 from tcsaea_torch.types import Tensor
 
 RESULTS = Path(__file__).parent / "results" / "co-surrogate-model.json"
+TABLE = Path(__file__).parent / "results" / "tables" / "co-surrogate-model.md"
 PROBLEMS = ("dtlz2", "dtlz4", "crash-beam")
-SEEDS = (100, 101, 102)
+SEEDS = (100, 101, 102, 103, 104)
 ARMS = ("botorch", "kriging", "co-surrogate")
 TAU = 5
 N_FRONT = 500
@@ -173,39 +178,16 @@ def search(problem: TestProblem, arm: str, seed: int, size: Size) -> tuple[Run, 
     return run, links
 
 
-def measure(
-    *,
-    names: Sequence[str] = PROBLEMS,
-    seeds: Sequence[int] = SEEDS,
-    arms: Sequence[str] = ARMS,
-    size: Size | None = None,
-    report: Callable[[Row], None] = lambda _: None,
-) -> list[Row]:
-    """Return a row for each run.
-
-    Args:
-        names: Problems.
-        seeds: Seeds.
-        arms: Whose models.
-        size: How large runs are.
-        report: Called with each row as soon as there is one.
-    """
-    size, rows = size or Size(), []
-    for name in names:
-        problem = problems.get(name, tau=TAU)
-        for seed in seeds:
-            for arm in arms:
-                start = time.perf_counter()
-                with isolated(seed), warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # of BoTorch's optimisers: flat starts
-                    run, links = search(problem, arm, seed, size)
-                seconds = time.perf_counter() - start
-                row = {"problem": name, "arm": arm, "seed": seed}
-                row |= _scores(problem, run) | {"seconds": round(seconds, 1)}
-                row |= {"n_linked": sum(link != "none" for link in links), "links": links}
-                rows.append(row)
-                report(row)
-    return rows
+def measure(name: str, seed: int, arm: str, size: Size) -> Row:
+    """Return the row of a run, which is made on one thread."""
+    torch.set_num_threads(1)
+    problem, start = problems.get(name, tau=TAU), time.perf_counter()
+    with isolated(seed), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of BoTorch's optimisers: flat starts
+        run, links = search(problem, arm, seed, size)
+    row = {"problem": name, "arm": arm, "seed": seed} | _scores(problem, run)
+    row["seconds"] = round(time.perf_counter() - start, 1)
+    return row | {"n_linked": sum(link != "none" for link in links), "links": links}
 
 
 def _scores(problem: TestProblem, run: Run) -> Row:
@@ -222,51 +204,67 @@ def _scores(problem: TestProblem, run: Run) -> Row:
 
 
 def table(rows: Iterable[Row]) -> str:
-    """Return means over the seeds."""
+    """Return means over the seeds, with standard deviations."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row["problem"], row["arm"]), []).append(row)
     lines = []
     for (problem, arm), group in groups.items():
-        cells = [problem, arm, str(len(group))]
-        for key in ("hypervolume", "igd", "seconds", "n_linked"):
+        cells = [problem, arm]
+        for key in ("hypervolume", "igd"):
             values = [row[key] for row in group]
-            cells.append("-" if None in values else f"{statistics.mean(values):.4g}")
-        lines.append(cells)
-    head = ["problem", "models", "seeds", "hypervolume", "IGD", "seconds", "steps with a link"]
+            spread = statistics.stdev(values) if len(values) > 1 and None not in values else 0.0
+            cells.append("-" if None in values else f"{statistics.mean(values):.3g} ({spread:.2g})")
+        rival = {row["seed"]: row["hypervolume"] for row in groups.get((problem, ARMS[0]), ())}
+        n_better = sum(row["hypervolume"] > rival.get(row["seed"], math.inf) for row in group)
+        cells.append("·" if arm == ARMS[0] else f"{n_better} of {len(group)}")
+        n_steps = sum(len(row["links"]) for row in group)
+        cells.append(f"{sum(row['n_linked'] for row in group)} of {n_steps}")
+        lines.append([*cells, f"{statistics.mean(row['seconds'] for row in group):.3g}"])
+    head = ["problem", "models", "hypervolume", "IGD", f"better than {ARMS[0]}",
+            "steps with a link", "seconds a run"]  # fmt: skip
     return markdown.table(head, lines)
 
 
-def write(path: Path, rows: Sequence[Row], size: Size, seconds: float) -> None:
-    """Write all rows, and what they were made with."""
-    record = {"tau": TAU} | asdict(size) | {"seconds": round(seconds)} | stamp("cpu")
+def write(out: Path, shown: Path, rows: Sequence[Row], size: Size, seconds: float) -> None:
+    """Write all rows and their table, and what they were made with."""
+    made = stamp("cpu")
+    record = {"tau": TAU} | asdict(size) | {"seconds": round(seconds)} | made
     body = ",\n".join(f"  {json.dumps(row)}" for row in rows)
     text = json.dumps(record, indent=1).rstrip("}\n")
-    path.write_text(f'{text},\n "rows": [\n{body}\n ]\n}}\n')
+    out.write_text(f'{text},\n "rows": [\n{body}\n ]\n}}\n')
+    seeds = sorted({row["seed"] for row in rows})
+    shown.write_text(
+        f"{table(rows)}\n\nMean (standard deviation) of runs with {size.n_slow} slow evaluations, "
+        f"{size.n_init} of them at the start, tau = {TAU}; better: with more hypervolume than the "
+        f"run of the same seed. Seconds are wall time beside other work. Seeds {seeds[0]} to "
+        f"{seeds[-1]}; commit {made['commit']}; {made['versions']}; {made['machine']}.\n"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description="qLogNEHVI with and without the transfer.")
     parser.add_argument("--out", type=Path, default=RESULTS, help="file for all rows")
+    parser.add_argument("--table", type=Path, default=TABLE, help="file for the table")
     parser.add_argument("--problems", nargs="+", default=PROBLEMS, choices=problems.names())
     parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
-    parser.add_argument("--quick", action="store_true", help="a tiny run, to see that all works")
+    parser.add_argument("--workers", type=int, default=1, help="processes")
+    parser.add_argument("--quick", action="store_true", help="tiny runs, to see that all works")
     given = parser.parse_args(arguments)
-    if given.quick and given.out == RESULTS:
-        parser.error("--quick needs --out: its numbers are no results")
+    if given.quick and (given.out == RESULTS or given.table == TABLE):
+        parser.error("--quick needs --out and --table: its numbers are no results")
     torch.set_num_threads(1)
     start, rows, size = time.perf_counter(), [], QUICK if given.quick else Size()
-
-    def report(row: Row) -> None:
-        rows.append(row)
-        print({key: value for key, value in row.items() if key != "links"}, flush=True)
-        write(given.out, rows, size, time.perf_counter() - start)
-
-    if given.quick:
-        measure(names=given.problems[:1], seeds=given.seeds[:1], size=size, report=report)
-    else:
-        measure(names=given.problems, seeds=given.seeds, size=size, report=report)
+    runs = list(product(given.problems, given.seeds, ARMS))
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(given.workers, mp_context=context) as pool:
+        waiting = [pool.submit(measure, name, seed, arm, size) for name, seed, arm in runs]
+        for done in as_completed(waiting):
+            rows.append(done.result())
+            print({key: value for key, value in rows[-1].items() if key != "links"}, flush=True)
+            rows.sort(key=lambda row: runs.index((row["problem"], row["seed"], row["arm"])))
+            write(given.out, given.table, rows, size, time.perf_counter() - start)
     print(table(rows))
 
 
