@@ -256,7 +256,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error("--quick needs --out and --table: its numbers are no results")
     torch.set_num_threads(1)
     start, rows, size = time.perf_counter(), [], QUICK if given.quick else Size()
-    runs = list(product(given.problems, given.seeds, ARMS))
+    runs: list[tuple[str, int, str]] = list(product(given.problems, given.seeds, ARMS))
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(given.workers, mp_context=context) as pool:
         waiting = [pool.submit(measure, name, seed, arm, size) for name, seed, arm in runs]
