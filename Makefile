@@ -52,7 +52,8 @@ test-integrations:
 	$(INTEGRATIONS)/bin/python -m pip install --quiet -c constraints.txt \
 		-e '.[dev,dask,optuna,ax,pymoo]' submitit ipywidgets
 	$(INTEGRATIONS)/bin/python -m pytest -m 'slow or not slow' tests/integrations tests/test_dask.py \
-		tests/test_jobs.py tests/test_progress.py tests/problems/test_pymoo_adaptor.py
+		tests/test_jobs.py tests/test_progress.py tests/problems/test_pymoo_adaptor.py \
+		tests/benchmarks/test_peers.py
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
