@@ -207,6 +207,12 @@ SUITES = {
             rival=RIVAL,
         ),
         Suite(
+            name="breadth-tau-1",
+            about="The problems and budgets of `breadth`, both objectives equally slow",
+            definitions=tuple(product(BREADTH, (RIVAL, *OURS), tau=1, **SHORT)),
+            rival=RIVAL,
+        ),
+        Suite(
             name="breadth-sealed",
             about="Eight further problems with either objective as the slow one, tau = 5",
             definitions=tuple(
