@@ -34,9 +34,6 @@ is the plain hypervolume up to the problem's reference point, empty in rows of e
 that a run was first made for.
 """
 
-_ADDED = {"slow": "1", "volume": ""}
-"""Columns that files of earlier versions lack, with what they mean then."""
-
 _TRACE = {"trace": "TEXT", "x": "REAL", "y": "REAL"}
 TRACE_COLUMNS = {**_IDENTITY, "suite": "TEXT", **_TRACE}
 """Columns of what runs leave beside their scores, see `benchmarks.traces`."""
@@ -159,18 +156,14 @@ def _read_csv(path: Path, columns: dict[str, str]) -> list[Row]:
     convert = {"INTEGER": int, "REAL": float, "TEXT": str}
     with path.open(newline="") as file:
         reader = csv.DictReader(file)
-        if reader.fieldnames not in (
-            list(columns),
-            [name for name in columns if name not in _ADDED],
-        ):
+        if reader.fieldnames != list(columns):
             raise InvalidInputError(
                 f"{path} must have the columns {', '.join(columns)}, got {reader.fieldnames}"
             )
-        rows = ({**_ADDED, **row} for row in reader)
         return [
             {
                 name: None if row[name] == "" else convert[kind](row[name])
                 for name, kind in columns.items()
             }
-            for row in rows
+            for row in reader
         ]

@@ -100,20 +100,3 @@ def test_other_csv_files_are_refused(tmp_path):
     (tmp_path / "mine.csv").write_text("a,b\n1,2\n")
     with pytest.raises(InvalidInputError, match=r"mine.csv must have the columns problem, .*\['a'"):
         Store(tmp_path)
-
-
-def test_files_of_earlier_versions_are_read(tmp_path):
-    """They have no `slow`, which was 1, and no `volume`."""
-    with Store(tmp_path) as store:
-        store.add([row(DTLZ2, 0, volume=0.5)])
-        store.export()
-    (tmp_path / "runs.sqlite").unlink()
-    path = tmp_path / "some.csv"
-    lines = [line.split(",") for line in path.read_text().splitlines()]
-    kept = [i for i, name in enumerate(COLUMNS) if name not in ("slow", "volume")]
-    path.write_text("\n".join(",".join(line[i] for i in kept) for line in lines) + "\n")
-    with Store(tmp_path) as store:
-        assert store.rows(DTLZ2) == [row(DTLZ2, 0, volume=None)]
-        assert DTLZ2.slow == 1
-        store.export()
-    assert path.read_text().splitlines()[0] == ",".join(COLUMNS)
