@@ -16,7 +16,6 @@ to expected improvement for Bayesian optimization. NeurIPS 2023.
 """
 
 import argparse
-import json
 import math
 import multiprocessing
 import statistics
@@ -39,7 +38,7 @@ from botorch.sampling import SobolQMCNormalSampler
 from gpytorch.mlls import SumMarginalLogLikelihood
 
 from benchmarks import markdown
-from benchmarks.micro.stamp import stamp
+from benchmarks.micro.stamp import stamp, write_rows
 from benchmarks.peers.base import isolated
 from benchmarks.peers.botorch_models import maximise, reference_point
 from tcsaea_torch import metrics, problems
@@ -229,10 +228,7 @@ def table(rows: Iterable[Row]) -> str:
 def write(out: Path, shown: Path, rows: Sequence[Row], size: Size, seconds: float) -> None:
     """Write all rows and their table, and what they were made with."""
     made = stamp("cpu")
-    record = {"tau": TAU} | asdict(size) | {"seconds": round(seconds)} | made
-    body = ",\n".join(f"  {json.dumps(row)}" for row in rows)
-    text = json.dumps(record, indent=1).rstrip("}\n")
-    out.write_text(f'{text},\n "rows": [\n{body}\n ]\n}}\n')
+    write_rows(out, {"tau": TAU} | asdict(size) | {"seconds": round(seconds)} | made, rows)
     seeds = sorted({row["seed"] for row in rows})
     shown.write_text(
         f"{table(rows)}\n\nMean (standard deviation) of runs with {size.n_slow} slow evaluations, "

@@ -9,7 +9,6 @@ the slow model's mean stands for its own. Writes `results/links.json` and
 """
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -21,7 +20,7 @@ import torch
 
 import tcsaea_torch as tc
 from benchmarks import markdown
-from benchmarks.micro.stamp import stamp
+from benchmarks.micro.stamp import stamp, write_rows
 from tcsaea_torch.models.bundles import map_tensors
 from tcsaea_torch.models.fit_config import FitConfig
 from tcsaea_torch.models.fitting import fit
@@ -172,9 +171,7 @@ def main() -> None:
     record = {"n_test": N_TEST, "seconds": round(time.perf_counter() - start)} | stamp("cpu")
     # NaN, of links that cannot be taken, is no JSON.
     clean = [{k: None if v != v else v for k, v in row.items()} for row in rows]
-    body = ",\n".join(f"  {json.dumps(row)}" for row in clean)
-    text = json.dumps(record, indent=1).rstrip("}\n")
-    arguments.out.write_text(f'{text},\n "rows": [\n{body}\n ]\n}}\n')
+    write_rows(arguments.out, record, clean)
     arguments.table.write_text(table(rows) + "\n")
     print(table(rows))
 

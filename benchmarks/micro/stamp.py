@@ -1,7 +1,10 @@
 """What numbers were made with, for those who read them later."""
 
+import json
 import os
+from collections.abc import Iterable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,3 +23,10 @@ def stamp(device: str) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
     }
+
+
+def write_rows(path: Path, record: dict[str, Any], rows: Iterable[dict[str, Any]]) -> None:
+    """Write a record and its rows, of which each has a line."""
+    body = ",\n".join(f"  {json.dumps(row)}" for row in rows)
+    head = json.dumps(record, indent=1).rstrip("}\n")
+    path.write_text(f'{head},\n "rows": [\n{body}\n ]\n}}\n')
