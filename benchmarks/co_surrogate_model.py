@@ -212,8 +212,11 @@ def table(rows: Iterable[Row]) -> str:
         cells = [problem, arm]
         for key in ("hypervolume", "igd"):
             values = [row[key] for row in group]
-            spread = statistics.stdev(values) if len(values) > 1 and None not in values else 0.0
-            cells.append("-" if None in values else f"{statistics.mean(values):.3g} ({spread:.2g})")
+            if None in values:
+                cells.append("-")
+                continue
+            spread = statistics.stdev(values) if len(values) > 1 else 0.0
+            cells.append(f"{statistics.mean(values):.3g} ({spread:.2g})")
         rival = {row["seed"]: row["hypervolume"] for row in groups.get((problem, ARMS[0]), ())}
         n_better = sum(row["hypervolume"] > rival.get(row["seed"], math.inf) for row in group)
         cells.append("·" if arm == ARMS[0] else f"{n_better} of {len(group)}")
@@ -225,9 +228,10 @@ def table(rows: Iterable[Row]) -> str:
     return markdown.table(head, lines)
 
 
-def write(out: Path, shown: Path, rows: Sequence[Row], size: Size, seconds: float) -> None:
+def write(
+    out: Path, shown: Path, rows: Sequence[Row], size: Size, seconds: float, made: Row
+) -> None:
     """Write all rows and their table, and what they were made with."""
-    made = stamp("cpu")
     write_rows(out, {"tau": TAU} | asdict(size) | {"seconds": round(seconds)} | made, rows)
     seeds = sorted({row["seed"] for row in rows})
     shown.write_text(
@@ -250,18 +254,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     if given.quick and (given.out == RESULTS or given.table == TABLE):
         parser.error("--quick needs --out and --table: its numbers are no results")
-    torch.set_num_threads(1)
-    start, rows, size = time.perf_counter(), [], QUICK if given.quick else Size()
+    torch.set_num_threads(1)  # as in the processes, which the stamp is of
+    start, made, size = time.perf_counter(), stamp("cpu"), QUICK if given.quick else Size()
     runs: list[tuple[str, int, str]] = list(product(given.problems, given.seeds, ARMS))
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(given.workers, mp_context=context) as pool:
         waiting = [pool.submit(measure, name, seed, arm, size) for name, seed, arm in runs]
         for done in as_completed(waiting):
-            rows.append(done.result())
-            print({key: value for key, value in rows[-1].items() if key != "links"}, flush=True)
-            rows.sort(key=lambda row: runs.index((row["problem"], row["seed"], row["arm"])))
-            write(given.out, given.table, rows, size, time.perf_counter() - start)
-    print(table(rows))
+            row = done.result()
+            print({key: value for key, value in row.items() if key != "links"}, flush=True)
+            rows = [run.result() for run in waiting if run.done()]
+            write(given.out, given.table, rows, size, time.perf_counter() - start, made)
+    print(table([run.result() for run in waiting]))
 
 
 if __name__ == "__main__":

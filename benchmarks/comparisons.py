@@ -256,10 +256,9 @@ def parts(store: Store, suite: Suite) -> Table:
 
 def _of_the_code(like: list[Row], store: Store, suite: Suite, definition: Definition) -> list[Row]:
     """Return rows by the code that made others; what newer code gains is not a part's worth."""
-    made_by = {(row["code"], row["device"]) for row in like}
-    rows = store.rows(definition)
-    seeds = suite.seeds
-    return [r for r in rows if r["seed"] in seeds and (r["code"], r["device"]) in made_by]
+    made_by = {tables.code_of(row) for row in like}
+    rows = tables.rows_of(store, suite, definition)
+    return [row for row in rows if tables.code_of(row) in made_by]
 
 
 def _igd(rows: Sequence[Row]) -> list[float]:

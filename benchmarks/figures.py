@@ -5,14 +5,13 @@ import statistics
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from benchmarks.definitions import Definition, Suite
 from benchmarks.micro import peers
 from benchmarks.store import Row, Store
-from benchmarks.tables import REFERENCES, chosen_rows, made_with
+from benchmarks.tables import REFERENCES, chosen_rows, made_with, run_of
 from tcsaea_torch.strategies.assisted import SurrogateAssisted
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -60,11 +59,10 @@ def save(store: Store, suite: Suite, folder: Path) -> list[Path]:
 def traced(store: Store, suite: Suite, definition: Definition, trace: str) -> Traced:
     """Return a trace of the runs of this code or, without any, of the last code that left it."""
     rows = chosen_rows(store, suite, definition, trace)
-    run = itemgetter("code", "device", "seed")
-    chosen = {run(row) for row in rows}
+    chosen = {run_of(row) for row in rows}
     curves: dict[int, Curve] = {}
     for point in store.traces(definition, trace):
-        if run(point) in chosen:
+        if run_of(point) in chosen:
             curves.setdefault(point["seed"], []).append((point["x"], point["y"]))
     label = suite.labels.get(definition.column, definition.column)
     return Traced(definition=definition, label=label, by_seed=curves, rows=rows)

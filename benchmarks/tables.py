@@ -171,6 +171,17 @@ def _paper_value(definition: Definition) -> tuple[float, float] | None:
     return paper_values().get((name, _IN_PAPER.get(definition.column, ""), definition.tau))
 
 
+code_of = itemgetter("code", "device")
+"""What rows that are compared with each other have in common."""
+run_of = itemgetter("code", "device", "seed")
+"""What tells the runs of a definition apart."""
+
+
+def rows_of(store: Store, suite: Suite, definition: Definition) -> list[Row]:
+    """Return the rows of the suite's seeds, of any code and device."""
+    return [row for row in store.rows(definition) if row["seed"] in suite.seeds]
+
+
 def chosen_rows(
     store: Store, suite: Suite, definition: Definition, trace: str | None = None
 ) -> list[Row]:
@@ -178,17 +189,15 @@ def chosen_rows(
 
     They are of one device, and of runs that left a `trace`, where one is named.
     """
-    rows = [row for row in store.rows(definition) if row["seed"] in suite.seeds]
+    rows = rows_of(store, suite, definition)
     if trace is not None:
-        run = itemgetter("code", "device", "seed")
-        traced = {run(point) for point in store.traces(definition, trace)}
-        rows = [row for row in rows if run(row) in traced]
+        traced = {run_of(point) for point in store.traces(definition, trace)}
+        rows = [row for row in rows if run_of(row) in traced]
     if not rows:
         return []
     current = fingerprint(definition)
     last = max(rows, key=lambda row: (row["code"] == current, row["made"]))
-    same = ("code", "device")
-    return [row for row in rows if all(row[name] == last[name] for name in same)]
+    return [row for row in rows if code_of(row) == code_of(last)]
 
 
 def _compare(row: dict[str, Cell], *, is_low_good: bool) -> dict[str, Cell]:
